@@ -1,0 +1,29 @@
+# The two commands of the README, `make demo` and `make test`, and what CI runs besides.
+# Each creates .venv and installs what it needs.
+PY := .venv/bin/python
+PYTHON ?= python3
+
+.PHONY: install test demo lint types mutants clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+test: install
+	$(PY) -m pytest
+
+lint: install
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: install
+	$(PY) -m mypy
+
+mutants: install
+	$(PY) tests/mutants.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
