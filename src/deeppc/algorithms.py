@@ -1,0 +1,336 @@
+"""The algorithms by name: ``bp``, ``pc``, ``ipc`` with ``+s +d +l`` (precision), ``+f`` (learning), ``+cn`` (nudging).
+
+An :class:`Algorithm` stands where ``loss.backward()`` stood:
+
+    algo = Algorithm.parse("pc+s+f", T=10, lr_x=0.5, alpha=1e-3)
+    optimizer.zero_grad()
+    algo.gradients(net, images, labels)      # fills .grad
+    optimizer.step()
+
+or ``algo.step(net, images, labels, optimizer)``, which also does iPC, where weights move at every inference step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from deeppc import precision
+from deeppc.engine import (
+    Descent,
+    Gradients,
+    Observer,
+    Scale,
+    State,
+    WeightSteps,
+    Work,
+    accumulate,
+    backpropagate,
+    infer,
+    learn,
+)
+from deeppc.graph import INPUT, Graph
+from deeppc.norm import unchanged_on_error
+
+SUFFIXES = "choose bp, pc, ipc with +s +d +l +f +cn, e.g. pc+s+f, ipc+s, pc+cn"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one batch gave.
+
+    ``logits``  the feed-forward answer, (batch, classes), without a graph.
+    ``energy``  per node: ``1/2 |error|^2`` that its weights learnt from, mean over the batch (for cross-entropy, the
+                output's cross-entropy; for bp, the error that backprop carries). 0 where no energy came.
+    ``work``    per node: predictions, pull-backs, weight gradients.
+    """
+
+    logits: Tensor
+    energy: dict[str, Tensor]
+    work: Work
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """How a batch becomes weight gradients. Build it by :meth:`parse`, or field by field.
+
+    ``family``        ``bp``, ``pc`` (weights learn after inference) or ``ipc`` (weights learn at every step).
+    ``schedule``      precision of a node's error by step: ``fixed``, ``spiking``, ``exponential``, ``linear``, or a
+                      function ``(t, arrival, T) -> pi``.
+    ``forward``       forward update: weights learn from ``x_T - mu0``.
+    ``centred``       centre nudging: the sign of ``beta`` is drawn for each batch.
+    ``T``             inference steps; None: as many as the network has levels.
+    ``lr_x``, ``momentum_x``, ``nesterov``   SGD on the activities, fresh for each batch.
+    ``alpha``         precision outside the spike. 0 makes the update backprop's up to a factor per layer.
+    ``k``             rate of the exponential schedule.
+    ``beta``          nudging strength, in (0, 1]; 1 clamps the output to the target.
+    ``loss``          energy of the output: ``squared_error`` or ``cross_entropy``.
+    ``precision_on``  ``energy``: precision weighs each error, the gradient of the energy (as released code does).
+                      ``node``: it weighs a node's whole update (as the paper's Eq. 2), one step earlier. Weights
+                      learnt by iPC are weighed by the energy's schedule in both.
+    ``presynaptic``   forward update through the ``initial`` parents (as released code does) or the ``relaxed`` ones
+                      (as the paper's text).
+    ``forward_last``  forward update only for the last so many levels, the standard rule for the others.
+    ``free_steps``    steps of free relaxation, whose state stands in for ``mu0``; 0: ``mu0`` is stored.
+    ``depth_gain``    multiply a node's weight gradient by ``lr_x ** -arrival``, the factor that the wave lost.
+    """
+
+    family: Literal["bp", "pc", "ipc"] = "pc"
+    schedule: str | precision.Schedule = "fixed"
+    forward: bool = False
+    centred: bool = False
+    T: int | None = None
+    lr_x: float = 0.1
+    momentum_x: float = 0.0
+    nesterov: bool = True
+    alpha: float = 0.01
+    k: float = 1.0
+    beta: float = 1.0
+    loss: Literal["squared_error", "cross_entropy"] = "squared_error"
+    precision_on: Literal["energy", "node"] = "energy"
+    presynaptic: Literal["initial", "relaxed"] = "initial"
+    forward_last: int | None = None
+    free_steps: int = 0
+    depth_gain: bool = False
+
+    @classmethod
+    def parse(cls, spec: str, **options: Any) -> Algorithm:
+        """``Algorithm.parse("pc+s+f", T=10, lr_x=0.5)``. Options are the fields that the name does not say."""
+        family, *suffixes = spec.replace(" ", "").lower().split("+")
+        if family not in ("bp", "pc", "ipc") or len(set(suffixes)) < len(suffixes) or not set(suffixes) <= _SAID.keys():
+            raise ValueError(f"unknown algorithm {spec!r}: {SUFFIXES}")
+        said: dict[str, Any] = {"family": family}
+        for suffix in suffixes:
+            name, value = _SAID[suffix]
+            if name in said:
+                raise ValueError(f"algorithm {spec!r} names two precision schedules: choose one of +s +d +l")
+            said[name] = value
+        known = [f.name for f in dataclasses.fields(cls) if f.name not in said]
+        for name in options:
+            if name in said or name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise ValueError(f"unknown option {name!r} for {spec!r}: {hint}The options are {', '.join(known)}")
+        return cls(**said, **options)
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices and not callable(value):
+                raise ValueError(f"{name} is {value!r}: choose {' or '.join(choices)}")
+        for name, (holds, expected) in _RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float | None) or not holds(value):
+                raise ValueError(f"{name} is {value!r}, but must be {expected}")
+        if self.family != "pc" and self.forward:
+            why = "learns while it infers" if self.family == "ipc" else "has no inference"
+            raise ValueError(f"{self.family} {why}, so it takes no forward update: drop +f, or choose pc")
+        if self.family == "bp" and (self.schedule != "fixed" or self.centred):
+            raise ValueError("bp has no inference, so it takes no precision schedule and no nudging: drop +s +d +l +cn")
+        if not self.forward and (self.forward_last is not None or self.free_steps or self.presynaptic != "initial"):
+            raise ValueError("forward_last, free_steps and presynaptic belong to the forward update: add +f")
+        if self.depth_gain and self.family == "bp":
+            raise ValueError("depth_gain undoes what inference loses; bp loses nothing: drop it")
+
+    def __str__(self) -> str:
+        said = [s for s, (name, value) in _SAID.items() if getattr(self, name) == value]
+        return "+".join([self.family, *said])
+
+    def gradients(self, net: Graph, images: Tensor, labels: Tensor, *, observe: Observer | None = None) -> Result:
+        """Add to ``.grad`` of the net's parameters what this batch says (mean over the batch), as ``backward()`` would.
+
+        ``labels`` are class indices (batch,), or a float target of the output's shape. Nodes that no energy reached
+        get no gradient. ``observe(t, state)`` is called before each inference step. For bp and pc.
+        """
+        if self.family == "ipc":
+            raise ValueError("ipc changes weights at every inference step: call step(net, images, labels, optimizer)")
+        with torch.no_grad(), unchanged_on_error(net):
+            parameters = net.trainable()
+            forward = self._forward_nodes(net)
+            learns_from_initial = forward if self.presynaptic == "initial" and not self.free_steps else ()
+            state, beta = self._begin(
+                net, images, labels, kept=net.nodes if self.family == "bp" else learns_from_initial
+            )
+            if self.family == "bp":
+                energy = backpropagate(state, parameters, -1.0 / state.batch)
+            else:
+                T = self.T or net.L
+                infer(state, T, self._descent(net, T), observe=observe)
+                energy = learn(
+                    state,
+                    parameters,
+                    lambda v: -self._gain(net, v) / (state.batch * beta),
+                    forward=forward,
+                    presynaptic=self.presynaptic,
+                    free_relaxation=(lambda: self._relax_freely(state)) if self.free_steps else None,
+                )
+        return _result(state, energy)
+
+    def step(
+        self,
+        net: Graph,
+        images: Tensor,
+        labels: Tensor,
+        optimizer: torch.optim.Optimizer,
+        *,
+        observe: Observer | None = None,
+    ) -> Result:
+        """One whole training step with any torch optimiser: bp, pc, or ipc (which steps it T times).
+
+        Weights whose node has no error yet have ``grad = None``: no decay, no moment of the optimiser touches them.
+        """
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("LBFGS needs a loss that it can evaluate again; predictive coding gives gradients only")
+        if self.family != "ipc":
+            optimizer.zero_grad()
+            result = self.gradients(net, images, labels, observe=observe)
+            optimizer.step()
+            return result
+
+        parameters = net.trainable()
+
+        def apply(gradients: Gradients) -> None:
+            optimizer.zero_grad()
+            for v, (pi, by_weights) in gradients.items():
+                accumulate(parameters[v], by_weights, -pi * self._gain(net, v) / (state.batch * beta))
+            optimizer.step()
+
+        with torch.no_grad():
+            with unchanged_on_error(net):
+                state, beta = self._begin(net, images, labels)
+            T = self.T or net.L
+            weights = WeightSteps(lambda v, t: self._pi(t, net.arrival[v], T), apply, parameters)
+            energy = infer(state, T, self._descent(net, T), weights=weights, observe=observe)
+        return _result(state, energy)
+
+    def _begin(self, net: Graph, images: Tensor, labels: Tensor, kept: Any = ()) -> tuple[State, Scale]:
+        """Initialise and clamp, after everything about the input has been checked."""
+        _check_images(images)
+        _check_labels(images, labels)
+        softmax = (lambda mu: torch.softmax(mu, dim=1)) if self.loss == "cross_entropy" else None
+        state = State(net, images, respond=softmax, kept=kept)
+        target = _target(labels, state.logits)
+        beta: Scale = self.beta if self.family != "bp" else 1.0
+        if self.centred:
+            beta = torch.where(torch.rand((), device=images.device) < 0.5, -self.beta, self.beta)
+        state.clamp(target, beta)
+        return state, beta
+
+    def _pi(self, t: int, arrival: int, T: int) -> float:
+        """The precision of a node that the wave reaches at step ``arrival``."""
+        if callable(self.schedule):
+            return self.schedule(t, arrival, T)
+        if self.schedule == "spiking":
+            return precision.spiking(self.alpha)(t, arrival, T)
+        if self.schedule == "exponential":
+            return precision.exponential(self.k)(t, arrival, T)
+        return (precision.linear if self.schedule == "linear" else precision.fixed)(t, arrival, T)
+
+    def _descent(self, net: Graph, T: int) -> Descent:
+        """Precision on the sender's error (the energy's gradient), or on the receiver's whole update."""
+        still = (INPUT, net.output)
+        if self.precision_on == "energy":
+            send: Callable[[str, int], float] = lambda v, t: self._pi(t, net.arrival[v], T)  # noqa: E731
+            receive: Callable[[str, int], float] = lambda v, t: 0.0 if v in still else 1.0  # noqa: E731
+        else:
+            send = lambda v, t: 1.0  # noqa: E731
+            receive = lambda v, t: 0.0 if v in still else self._pi(t, net.arrival[v] - 1, T)  # noqa: E731
+        return Descent(self.lr_x, self.momentum_x, self.nesterov, send, receive)
+
+    def _relax_freely(self, state: State) -> None:
+        """Unclamp the output and let the network settle towards its feed-forward state, with precision 1."""
+        free = Descent(self.lr_x, self.momentum_x, self.nesterov, lambda v, t: 1.0, lambda v, t: float(v != INPUT))
+        infer(state, self.free_steps, free)
+
+    def _forward_nodes(self, net: Graph) -> list[str]:
+        last = math.inf if self.forward_last is None else self.forward_last
+        return [v for v in net.nodes if self.forward and net.arrival[v] < last]
+
+    def _gain(self, net: Graph, v: str) -> float:
+        return self.lr_x ** -net.arrival[v] if self.depth_gain else 1.0
+
+
+_SAID: dict[str, tuple[str, Any]] = {
+    "s": ("schedule", "spiking"),
+    "d": ("schedule", "exponential"),
+    "l": ("schedule", "linear"),
+    "f": ("forward", True),
+    "cn": ("centred", True),
+}
+_CHOICES = {
+    "family": ("bp", "pc", "ipc"),
+    "schedule": ("fixed", "spiking", "exponential", "linear"),
+    "loss": ("squared_error", "cross_entropy"),
+    "precision_on": ("energy", "node"),
+    "presynaptic": ("initial", "relaxed"),
+}
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "T": (lambda T: T is None or (isinstance(T, int) and T >= 1), "a whole number of steps, at least 1"),
+    "lr_x": (lambda x: x is not None and 0 < x < math.inf, "positive"),
+    "momentum_x": (lambda m: m is not None and 0 <= m <= 1, "between 0 and 1"),
+    "alpha": (lambda a: a is not None and 0 <= a < math.inf, "0 or more"),
+    "k": (lambda k: k is not None and 0 <= k < math.inf, "0 or more"),
+    "beta": (lambda b: b is not None and 0 < b <= 1, "in (0, 1]; for negative nudging add +cn"),
+    "forward_last": (
+        lambda n: n is None or (isinstance(n, int) and n >= 1),
+        "a whole number of levels, at least 1",
+    ),
+    "free_steps": (lambda n: isinstance(n, int) and n >= 0, "a whole number of steps, 0 or more"),
+}
+
+
+def _result(state: State, energy: dict[str, Tensor]) -> Result:
+    zero = torch.zeros((), device=state.logits.device)
+    return Result(state.logits, {v: energy.get(v, zero) for v in state.net.nodes}, state.work)
+
+
+def _check_images(images: Tensor) -> None:
+    if images.dim() == 0 or images.shape[0] == 0:
+        raise ValueError(f"images have the shape {tuple(images.shape)}: expected a batch of at least one sample")
+    _require_finite(images, "images")
+
+
+def _check_labels(images: Tensor, labels: Tensor) -> None:
+    if labels.dtype == torch.bool or labels.is_complex() or labels.shape[:1] != images.shape[:1]:
+        raise ValueError(
+            f"labels have the shape {tuple(labels.shape)} and type {labels.dtype}: expected {images.shape[0]} class "
+            "indices, or a float target for each sample"
+        )
+    if labels.is_floating_point():
+        _require_finite(labels, "the target")
+    elif labels.dim() != 1:
+        raise ValueError(f"class indices have the shape {tuple(labels.shape)}: expected ({images.shape[0]},)")
+
+
+def _target(labels: Tensor, logits: Tensor) -> Tensor:
+    """``y`` for the output: one-hot for class indices."""
+    if labels.is_floating_point():
+        if labels.shape != logits.shape:
+            raise ValueError(f"the target has the shape {tuple(labels.shape)}, the output {tuple(logits.shape)}")
+        return labels
+    if logits.dim() != 2:
+        raise ValueError(f"class indices need an output of (batch, classes), not {tuple(logits.shape)}")
+    classes = logits.shape[1]
+    _require(((labels >= 0) & (labels < classes)).all(), f"labels must be class indices from 0 to {classes - 1}")
+    return torch.zeros_like(logits).scatter_(1, labels.long().unsqueeze(1), 1.0)
+
+
+def _require_finite(values: Tensor, name: str) -> None:
+    if values.is_floating_point():
+        _require(values.isfinite().all(), f"{name} must be finite, but contain NaN or infinity: check the data")
+
+
+def _require(holds: Tensor, message: str) -> None:
+    """On the CPU, an error; on an accelerator the check is queued, so that the step never waits for the device."""
+    if holds.device.type == "cpu":
+        if not holds:
+            raise ValueError(message)
+    else:
+        torch._assert_async(holds, message)

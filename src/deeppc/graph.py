@@ -1,0 +1,173 @@
+"""A network of value nodes: who predicts whom, and when the wave of energy arrives.
+
+A predictive coding network is a directed acyclic graph of *value nodes* (layers of neurons). Node
+``"input"`` holds the data. Every other node ``v`` has parents and one ``torch.nn.Module`` that predicts it,
+
+    mu_v = f_v(x_p1, x_p2, ...)
+
+and the one node that predicts nothing else is the output. A :class:`Graph` is an ordinary ``nn.Module``:
+``net(x)`` is the feed-forward pass, and ``state_dict``, ``.to(...)`` and ``torch.export`` do what they always do.
+
+Three numbers per node say how energy, which starts at the output, can travel:
+
+``level``     longest path from the input; ``L`` is the output's.
+``hops``      fewest edges to the output.
+``arrival``   ``L - level``: the step, from 0, at which the wave along the main path reaches the node.
+
+In a chain ``hops == arrival``. A skip connection makes ``hops < arrival`` at its start: energy takes the short
+cut and arrives too early. :meth:`Graph.balance` mends that by identity nodes on every edge that skips levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+INPUT = "input"
+
+Nodes = Mapping[str, tuple[nn.Module, str | Sequence[str]]]
+
+
+class Graph(nn.Module):
+    """A predictive coding network from a table of nodes: ``name: (module, parents)``.
+
+    >>> net = Graph({
+    ...     "h": (nn.Sequential(nn.Linear(784, 64), nn.GELU()), "input"),
+    ...     "g": (nn.Sequential(nn.Linear(64, 64), nn.GELU()), "h"),
+    ...     "y": (Sum(nn.Linear(64, 10)), ["g", "h"]),       # called with x_g and x_h
+    ... })
+
+    The order of the table does not matter. Raises ``ValueError`` for an unknown parent, a cycle, a node that does
+    not lead to the output, and a parameter that two nodes share (their gradients would come from different steps).
+
+    Attributes: ``nodes`` (the modules by name, in topological order), ``parents``, ``successors``,
+    ``level``, ``hops``, ``arrival`` (dictionaries by name), ``output`` (a name), ``L``.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        super().__init__()
+        if not nodes:
+            raise ValueError("a network needs at least one node besides the input")
+        given = {v: (parents,) if isinstance(parents, str) else tuple(parents) for v, (_, parents) in nodes.items()}
+        for v, (module, _) in nodes.items():
+            _check_node(v, module, given)
+        order = _topological(given)
+        self.nodes = nn.ModuleDict({v: nodes[v][0] for v in order})
+        self.parents = {v: given[v] for v in order}
+        self.successors = {u: tuple(v for v in order if u in given[v]) for u in (INPUT, *order)}
+        self.output = _sink(self.successors)
+
+        self.level = {INPUT: 0}
+        for v in order:
+            self.level[v] = 1 + max(self.level[p] for p in self.parents[v])
+        self.hops = {self.output: 0}
+        for v in reversed(order):
+            for p in self.parents[v]:
+                self.hops[p] = min(self.hops.get(p, self.hops[v] + 1), self.hops[v] + 1)
+        self.L = self.level[self.output]
+        self.arrival = {v: self.L - level for v, level in self.level.items()}
+        self.trainable()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The feed-forward pass: what the network answers at test time."""
+        values = {INPUT: x}
+        for v, module in self.nodes.items():
+            values[v] = module(*(values[p] for p in self.parents[v]))
+        return values[self.output]
+
+    def trainable(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters of each node that want a gradient. Refuses one that two nodes share."""
+        owner: dict[nn.Parameter, str] = {}
+        for v, module in self.nodes.items():
+            for name, parameter in module.named_parameters():
+                if owner.setdefault(parameter, v) != v:
+                    raise ValueError(
+                        f"nodes {owner[parameter]!r} and {v!r} share the parameter {name!r}: each node learns from its "
+                        "own error at its own step, so give every node parameters of its own"
+                    )
+        return {v: [p for p in module.parameters() if p.requires_grad] for v, module in self.nodes.items()}
+
+    def balance(self) -> Graph:
+        """The same network (and the same modules) with identity nodes on every edge that skips levels.
+
+        Afterwards each edge joins neighbouring levels, so ``hops == arrival`` everywhere. Edges from one parent
+        share one line of identity nodes.
+        """
+        nodes: dict[str, tuple[nn.Module, Sequence[str]]] = {}
+
+        def delayed(parent: str, steps: int) -> str:
+            if steps == 0:
+                return parent
+            name = f"{parent}_aux{steps}"
+            if name in self.nodes:
+                raise ValueError(f"cannot balance: the name {name!r} is taken; rename that node")
+            nodes.setdefault(name, (nn.Identity(), [delayed(parent, steps - 1)]))
+            return name
+
+        for v, parents in self.parents.items():
+            gaps = {p: self.level[v] - self.level[p] - 1 for p in parents}
+            nodes[v] = (self.nodes[v], [delayed(p, gaps[p]) for p in parents])
+        return Graph(nodes)
+
+    def extra_repr(self) -> str:
+        return f"L={self.L}, nodes={len(self.nodes)}"
+
+
+class Chain(Graph):
+    """Modules one after the other, a value node after each: ``Chain(first, second, ..., last)``.
+
+    Nodes are named ``"1"`` to ``"L"``, after their levels.
+    """
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__({str(i + 1): (f, str(i) if i else INPUT) for i, f in enumerate(modules)})
+
+
+class Sum(nn.Sequential):
+    """Adds its parents' activities, then applies the given modules in sequence: the simple many-parent node."""
+
+    def forward(self, *xs: Tensor) -> Tensor:
+        total = xs[0]
+        for x in xs[1:]:
+            total = total + x
+        for module in self:
+            total = module(total)
+        return total
+
+
+def _check_node(name: str, module: object, given: Mapping[str, tuple[str, ...]]) -> None:
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"node {name!r} needs a torch.nn.Module that predicts it, not {type(module).__name__}")
+    if not name or "." in name or name == INPUT or hasattr(nn.ModuleDict(), name):
+        raise ValueError(f"{name!r} cannot name a node: it is empty, reserved, or contains a dot")
+    if not given[name]:
+        raise ValueError(f"node {name!r} has no parents: name the nodes that predict it, e.g. {INPUT!r}")
+    for parent in given[name]:
+        if parent != INPUT and parent not in given:
+            known = ", ".join([INPUT, *given])
+            raise ValueError(f"node {name!r} has an unknown parent {parent!r}: the nodes are {known}")
+
+
+def _topological(parents: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Names so that parents come first; the given order is kept where it can be."""
+    order: list[str] = []
+    placed = {INPUT}
+    while len(order) < len(parents):
+        ready = [v for v in parents if v not in placed and placed.issuperset(parents[v])]
+        if not ready:
+            rest = ", ".join(v for v in parents if v not in placed)
+            raise ValueError(f"the graph has a cycle among {rest}: a node may not predict its own ancestors")
+        order.append(ready[0])
+        placed.add(ready[0])
+    return order
+
+
+def _sink(successors: Mapping[str, Sequence[str]]) -> str:
+    """The output: the one node that is nobody's parent."""
+    sinks = [v for v, after in successors.items() if not after]
+    if len(sinks) != 1:
+        raise ValueError(
+            f"a network has one output, but {', '.join(sinks)} predict nothing: connect them to the output or drop them"
+        )
+    return sinks[0]
