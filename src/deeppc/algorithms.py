@@ -219,7 +219,8 @@ class Algorithm:
         target = _target(labels, state.logits)
         beta: Scale = self.beta if self.family != "bp" else 1.0
         if self.centred:
-            beta = torch.where(torch.rand((), device=images.device) < 0.5, -self.beta, self.beta)
+            sign = 2 * torch.randint(0, 2, (), device=target.device) - 1
+            beta = self.beta * sign.to(target.dtype)
         state.clamp(target, beta)
         return state, beta
 

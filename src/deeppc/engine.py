@@ -50,7 +50,6 @@ class Prediction(NamedTuple):
 
     mu: Tensor
     parents: dict[str, Tensor]
-    initial: bool
 
 
 class State:
@@ -71,6 +70,7 @@ class State:
         self.net = net
         self.work = Work()
         self.d: dict[str, Tensor] = {}  # of nodes that have moved; all others are exactly 0
+        self._relearnt: set[str] = set()  # nodes whose weights have changed since initialisation
         self.batch = images.shape[0]
         self._respond = respond
         self._activities = {INPUT: images}
@@ -80,11 +80,11 @@ class State:
         self.kept: dict[str, Prediction] = {}
         self.mu0: dict[str, Tensor] = {}
         for v in net.nodes:
-            prediction = self.predict(v, moving_statistics=v in kept, initial=True)
+            prediction = self.predict(v, moving_statistics=v in kept)
             self.mu0[v] = prediction.mu.detach()
             if v in kept:
                 self.kept[v] = prediction
-        self.response0 = self._response(net.output, self.mu0[net.output])
+        self.response0 = _wide(self._response(net.output, self.mu0[net.output]))
 
     @property
     def logits(self) -> Tensor:
@@ -104,33 +104,35 @@ class State:
             self._activities[v] = x.detach().requires_grad_()
         return self._activities[v]
 
+    def undisturbed(self, v: str) -> bool:
+        """The prediction of ``v`` is the initial one: neither its parents nor its weights have changed."""
+        return v not in self._relearnt and not any(p in self.d for p in self.net.parents[v])
+
     def at_rest(self, v: str) -> bool:
         """No error is possible: neither the node nor what predicts it has changed since initialisation."""
-        return v not in self.d and v in self.predictions and self.predictions[v].initial
+        return v not in self.d and self.undisturbed(v)
 
-    def predict(self, v: str, *, moving_statistics: bool = False, initial: bool = False) -> Prediction:
+    def predict(self, v: str, *, moving_statistics: bool = False) -> Prediction:
         """A valid prediction of ``v``, made anew only where it must be."""
         module = self.net.nodes[v]
         if v in self.predictions and not (moving_statistics and freezable(module)):
             return self.predictions[v]
         parents = {p: self.activity(p) for p in self.net.parents[v]}
         quiet = nullcontext() if moving_statistics else frozen(module)
-        draws = replayed(self._seeds[v], parents[self.net.parents[v][0]].device) if v in self._seeds else nullcontext()
+        draws = replayed(self._seeds[v], self._activities[INPUT].device) if v in self._seeds else nullcontext()
         with torch.enable_grad(), quiet, draws:
             mu = module(*(parents[p] for p in self.net.parents[v]))
-        initial = initial or (v in self.predictions and self.predictions[v].initial)
-        self.predictions[v] = Prediction(mu, parents, initial)
+        self.predictions[v] = Prediction(mu, parents)
         self.work.predictions[v] += 1
         return self.predictions[v]
 
     def error(self, v: str) -> Tensor:
-        """``eps_v = x_v - mu_v = d_v - (mu_v - mu0_v)``, whose second term is exactly 0 for an initial prediction."""
-        prediction = self.predict(v)
+        """``eps_v = x_v - mu_v = d_v - (mu_v - mu0_v)``; the second term is exactly 0 where nothing disturbed it."""
         d = self.d.get(v)
-        if prediction.initial:
+        if self.undisturbed(v):
             return torch.zeros_like(self.mu0[v]) if d is None else d
         before = self.response0 if v == self.net.output else self.mu0[v]
-        eps = before - self._response(v, prediction.mu.detach())
+        eps = _wide(before) - self._response(v, self.predict(v).mu.detach())
         return eps if d is None else eps.add_(d)
 
     def pull_back(
@@ -151,8 +153,10 @@ class State:
             prediction = self.predict(v)
         if not prediction.mu.requires_grad or not (parents or weights):
             return [None] * len(parents), [None] * len(weights)
-        self.work.pull_backs[v] += bool(parents)
-        self.work.weight_gradients[v] += bool(weights)
+        if parents:
+            self.work.pull_backs[v] += 1
+        if weights:
+            self.work.weight_gradients[v] += 1
         gradients = torch.autograd.grad(
             prediction.mu,
             [prediction.parents[p] for p in parents] + list(weights),
@@ -187,8 +191,9 @@ class State:
             self._activities.pop(v, None)
             self.predictions.pop(v, None)
 
-    def forget(self, v: str) -> None:
+    def relearnt(self, v: str) -> None:
         """The weights of ``v`` have changed: its prediction is out of date."""
+        self._relearnt.add(v)
         self.predictions.pop(v, None)
 
     def energy(self, v: str, eps: Tensor, prediction: Prediction | None = None) -> Tensor:
@@ -207,11 +212,11 @@ class Force(list[tuple[float, Tensor]]):
     """``dE/dx`` of one node as terms ``(weight, tensor)``, added up where they are applied, without a temporary."""
 
     def applied(self, to: Tensor | None, scale: float) -> Tensor:
-        """``to + scale * force``, in place where there is a place; half precision is added up in float32."""
+        """``to + scale * force``, in place where there is a place."""
         terms = iter(self)
         if to is None:
             weight, first = next(terms)
-            to = first.to(torch.promote_types(first.dtype, torch.float32)) * (scale * weight)
+            to = _wide(first) * (scale * weight)
         for weight, term in terms:
             to.add_(term, alpha=scale * weight)
         return to
@@ -293,7 +298,7 @@ def infer(
         if weights is not None:
             weights.apply(gradients)
             for v in gradients:
-                state.forget(v)
+                state.relearnt(v)
     return energy
 
 
@@ -344,7 +349,7 @@ def backpropagate(state: State, parameters: Parameters, scale: Scale) -> dict[st
     delta = {net.output: state.d[net.output]}
     for v in reversed(list(net.nodes)):
         prediction = state.kept.pop(v)
-        state.forget(v)
+        del state.predictions[v]
         if v not in delta:
             continue
         eps = delta.pop(v)
@@ -371,6 +376,11 @@ def half_square(eps: Tensor) -> Tensor:
     wide = torch.float32 if eps.device.type == "mps" else torch.float64
     norm: Tensor = torch.linalg.vector_norm(eps, dtype=wide)
     return norm.square() / 2
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Half precision in float32: deviations and errors add up small differences."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:

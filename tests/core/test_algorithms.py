@@ -1,0 +1,283 @@
+"""Names, options, errors, and what a step returns."""
+
+import copy
+import math
+
+import pytest
+import torch
+from naive import Naive
+from nets import batch, gradients, mlp, one_hot, residual, vgg
+from torch import nn
+
+from deeppc import Algorithm, Chain, precision
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ("bp", {"family": "bp"}),
+        ("pc", {"family": "pc", "schedule": "fixed", "forward": False, "centred": False}),
+        ("pc+s+f", {"family": "pc", "schedule": "spiking", "forward": True}),
+        ("ipc+s", {"family": "ipc", "schedule": "spiking"}),
+        ("pc+d+f", {"schedule": "exponential", "forward": True}),
+        ("pc+l", {"schedule": "linear"}),
+        ("pc+s+f+cn", {"centred": True}),
+        ("PC + S + F", {"family": "pc", "schedule": "spiking", "forward": True}),
+    ],
+)
+def test_names(spec, fields):
+    algo = Algorithm.parse(spec)
+    assert {k: getattr(algo, k) for k in fields} == fields
+    assert str(algo) == spec.replace(" ", "").lower()
+    assert Algorithm.parse(str(algo)) == algo
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "message"),
+    [
+        ("pc+x", {}, r"unknown algorithm 'pc\+x': choose bp, pc, ipc with \+s \+d \+l \+f \+cn"),
+        ("backprop", {}, "unknown algorithm 'backprop': choose bp, pc, ipc"),
+        ("pc+s+s", {}, "unknown algorithm"),
+        ("", {}, "unknown algorithm ''"),
+        ("pc+s+d", {}, "two precision schedules"),
+        ("ipc+f", {}, "ipc learns while it infers, so it takes no forward update"),
+        ("bp+f", {}, "bp has no inference"),
+        ("bp+s", {}, "bp has no inference"),
+        ("bp+cn", {}, "bp has no inference"),
+        ("bp", {"depth_gain": True}, "bp loses nothing"),
+        ("pc", {"presynaptic": "relaxed"}, r"add \+f"),
+        ("pc", {"free_steps": 3}, r"add \+f"),
+        ("pc", {"forward_last": 3}, r"add \+f"),
+        ("pc", {"lrx": 0.1}, "unknown option 'lrx' for 'pc': did you mean 'lr_x'"),
+        ("pc", {"family": "bp"}, "unknown option 'family'"),
+        ("pc", {"T": 0}, "T is 0, but must be a whole number of steps, at least 1"),
+        ("pc", {"T": -3}, "T is -3"),
+        ("pc", {"T": 2.5}, "T is 2.5"),
+        ("pc", {"T": True}, "T is True"),
+        ("pc", {"T": "5"}, "T is '5'"),
+        ("pc", {"lr_x": 0.0}, "lr_x is 0.0, but must be positive"),
+        ("pc", {"lr_x": math.nan}, "lr_x is nan"),
+        ("pc", {"lr_x": None}, "lr_x is None"),
+        ("pc", {"momentum_x": 1.5}, "momentum_x is 1.5, but must be between 0 and 1"),
+        ("pc+s", {"alpha": -0.1}, "alpha is -0.1"),
+        ("pc+d", {"k": -1}, "k is -1"),
+        ("pc", {"beta": 0.0}, r"beta is 0.0, but must be in \(0, 1\]"),
+        ("pc", {"beta": -0.5}, r"beta is -0.5.*add \+cn"),
+        ("pc+f", {"free_steps": -1}, "free_steps is -1"),
+        ("pc+f", {"forward_last": 0}, "forward_last is 0"),
+        ("pc", {"loss": "hinge"}, "loss is 'hinge': choose squared_error or cross_entropy"),
+        ("pc", {"precision_on": "edge"}, "precision_on is 'edge': choose energy or node"),
+    ],
+)
+def test_what_does_not_parse_is_refused_with_what_would(spec, options, message):
+    with pytest.raises(ValueError, match=message):
+        Algorithm.parse(spec, **options)
+
+
+@pytest.mark.parametrize("family", ["bp", "pc+s+f", "pc", "ipc"])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda x, y: (x, y + 4), "labels must be class indices from 0 to 3"),
+        (lambda x, y: (x, y - 4), "labels must be class indices from 0 to 3"),
+        (lambda x, y: (x * math.nan, y), "images must be finite"),
+        (lambda x, y: (x / 0, y), "images must be finite"),
+        (lambda x, y: (x, y[:-1]), "expected 5 class indices"),
+        (lambda x, y: (x, y.bool()), "expected 5 class indices"),
+        (lambda x, y: (x, y.unsqueeze(1)), "class indices have the shape"),
+        (lambda x, y: (x, torch.zeros(5, 3)), r"the target has the shape \(5, 3\), the output \(5, 4\)"),
+        (lambda x, y: (x, torch.full((5, 4), math.inf)), "the target must be finite"),
+        (lambda x, y: (x[:0], y[:0]), "at least one sample"),
+        (lambda x, y: (x[:, :2], y), "channels"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_changed(family, spoil, message):
+    torch.manual_seed(0)
+    net = vgg(norm=True)
+    x, y = batch(net, dtype=torch.float32)
+    before = copy.deepcopy(net.state_dict())
+    rng = torch.get_rng_state()
+    optimizer = torch.optim.AdamW(net.parameters())
+    with pytest.raises((ValueError, RuntimeError), match=message):
+        Algorithm.parse(family).step(net, *spoil(x, y), optimizer)
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+    assert not optimizer.state
+    assert torch.equal(rng, torch.get_rng_state())
+
+
+def test_class_indices_need_classes():
+    net = Chain(nn.Conv2d(3, 4, 3))
+    with pytest.raises(ValueError, match=r"class indices need an output of \(batch, classes\)"):
+        Algorithm().gradients(net, torch.randn(2, 3, 8, 8), torch.tensor([0, 1]))
+
+
+def test_ipc_and_lbfgs_say_what_to_do_instead():
+    net = mlp(2)
+    x, y = batch(net, dtype=torch.float32)
+    with pytest.raises(ValueError, match="call step"):
+        Algorithm.parse("ipc").gradients(net, x, y)
+    with pytest.raises(ValueError, match="LBFGS needs a loss"):
+        Algorithm.parse("pc").step(net, x, y, torch.optim.LBFGS(net.parameters()))
+
+
+def test_gradients_accumulate_as_backward_does():
+    net = mlp(3).double()
+    x, y = batch(net)
+    algo = Algorithm.parse("pc+s+f", lr_x=0.5)
+    once = gradients(algo, net, x, y)
+    algo.gradients(net, x, y)
+    for n, p in net.named_parameters():
+        torch.testing.assert_close(p.grad, 2 * once[n])
+
+
+@pytest.mark.parametrize("spec", ["bp", "pc", "pc+s+f"])
+def test_gradients_are_the_mean_over_the_batch_and_activities_see_their_own(spec):
+    """A batch given twice over teaches the same; so does the mean of its halves (trap: averaged activity gradients)."""
+    net = mlp(4).double()
+    x, y = batch(net, n=6)
+    algo = Algorithm.parse(spec, lr_x=0.3)
+    whole = gradients(algo, net, x, y)
+    twice = gradients(algo, net, torch.cat([x, x]), torch.cat([y, y]))
+    halves = [gradients(algo, net, x[i : i + 3], y[i : i + 3]) for i in (0, 3)]
+    for n in whole:
+        torch.testing.assert_close(twice[n], whole[n])
+        torch.testing.assert_close((halves[0][n] + halves[1][n]) / 2, whole[n])
+
+
+def test_nothing_is_carried_from_batch_to_batch():
+    net = mlp(4).double()
+    x, y = batch(net)
+    algo = Algorithm.parse("pc", lr_x=0.3, momentum_x=0.9, T=6)
+    first = gradients(algo, net, x, y)
+    gradients(algo, net, *batch(net, seed=7))
+    again = gradients(algo, net, x, y)
+    assert all(torch.equal(first[n], again[n]) for n in first)
+
+
+@pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc", "ipc+s"])
+def test_unreached_nodes_are_left_wholly_alone(spec):
+    """Adam with weight decay and moments from an earlier batch: neither may touch them."""
+    net = mlp(5)
+    x, y = batch(net, dtype=torch.float32)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.5)
+    Algorithm.parse("bp").step(net, x, y, optimizer)
+    before = copy.deepcopy(net.state_dict())
+    moments = {p: copy.deepcopy(s) for p, s in optimizer.state.items()}
+    Algorithm.parse(spec, T=2, lr_x=0.5).step(net, x, y, optimizer)
+    for name, p in net.named_parameters():
+        unreached = name.startswith(("nodes.1", "nodes.2") + (("nodes.3",) if spec.startswith("ipc") else ()))
+        assert torch.equal(before[name], p) == unreached, name
+        assert (moments[p]["step"] == optimizer.state[p]["step"]) == unreached, name
+
+
+def test_what_comes_back():
+    torch.manual_seed(0)
+    net = residual(1, aux=True)
+    x, y = batch(net, dtype=torch.float32)
+    for spec in ("bp", "pc", "pc+s+f", "ipc+s"):
+        expected = net.train()(x).detach()
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+        out = Algorithm.parse(spec, lr_x=0.5).step(net, x, y, optimizer)
+        torch.testing.assert_close(out.logits, expected)
+        assert not out.logits.requires_grad
+        assert list(out.energy) == list(net.nodes)
+        assert set(out.work.predictions) == set(net.nodes)
+
+
+def test_energy_is_half_the_squared_error_that_a_node_learns_from():
+    net = mlp(3).double()
+    x, y = batch(net)
+    target = one_hot(net, x, y)
+    expected = float((net(x).detach() - target).square().sum() / 2 / len(x))
+    for spec in ("bp", "pc+s+f", "pc+f"):
+        assert float(Algorithm.parse(spec).gradients(net, x, y).energy["3"]) == pytest.approx(expected)
+    nudged = Algorithm.parse("pc+f", beta=0.5).gradients(net, x, y).energy["3"]
+    assert float(nudged) == pytest.approx(expected / 4)
+    for spec in ("bp", "pc+f"):
+        cross = Algorithm.parse(spec, loss="cross_entropy").gradients(net, x, y).energy["3"]
+        assert float(cross) == pytest.approx(float(nn.functional.cross_entropy(net(x).detach(), y)))
+    algo = Algorithm.parse("pc", lr_x=0.3, T=5)
+    naive = Naive(algo, net, x, target)
+    x_T = naive.run().activities[5]
+    mu = naive.predict(x_T)
+    energy = algo.gradients(net, x, y).energy
+    for v in net.nodes:
+        assert float(energy[v]) == pytest.approx(float((x_T[v] - mu[v]).square().sum() / 2 / len(x)), rel=1e-9)
+
+
+def test_a_batch_that_no_energy_reached_reports_zero():
+    net = mlp(4)
+    x, y = batch(net, dtype=torch.float32)
+    energy = Algorithm.parse("pc+f", T=1).gradients(net, x, y).energy
+    assert float(energy["1"]) == float(energy["2"]) == 0 < float(energy["3"]) < float(energy["4"])
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad])
+@pytest.mark.parametrize("spec", ["bp", "pc", "pc+s+f", "ipc", "ipc+s"])
+def test_every_algorithm_learns_with_any_optimiser(spec, optimizer):
+    torch.manual_seed(0)
+    net = mlp(3, act=nn.GELU)
+    x, y = batch(net, n=32, dtype=torch.float32)
+    optimise = optimizer(net.parameters(), lr=0.02 if optimizer is not torch.optim.SGD else 0.2)
+    algo = Algorithm.parse(spec, lr_x=0.3)
+    energies = [float(algo.step(net, x, y, optimise).energy[net.output]) for _ in range(60)]
+    target = one_hot(net, x, y)
+    assert float((net(x).detach() - target).square().sum()) < 0.8 * 2 * 32 * energies[0] or spec.startswith("ipc")
+    assert energies[-1] < 0.8 * energies[0]
+
+
+def test_a_schedule_of_your_own():
+    net = mlp(4).double()
+    x, y = batch(net)
+    mine = Algorithm(schedule=lambda t, arrival, T: 1.0 if t == arrival else 0.1, forward=True, lr_x=0.4)
+    assert all(
+        torch.equal(g, h)
+        for g, h in zip(
+            gradients(mine, net, x, y).values(),
+            gradients(Algorithm.parse("pc+s+f", alpha=0.1, lr_x=0.4), net, x, y).values(),
+            strict=True,
+        )
+    )
+
+
+def test_a_step_asks_the_device_nothing():
+    """On the meta device tensors have no values: any ``.item()`` or data-dependent branch would raise."""
+    with torch.device("meta"):
+        net = residual(1, aux=True)
+        x, y = torch.randn(4, 3, 8, 8), torch.zeros(4, dtype=torch.long)
+    for spec in ("bp", "pc", "pc+s+f", "pc+s+f+cn", "ipc+s"):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        assert Algorithm.parse(spec, lr_x=0.5).step(net, x, y, optimizer).logits.shape == (4, 5)
+
+
+def test_half_precision_keeps_deviations_in_float32():
+    torch.manual_seed(0)
+    net = vgg()
+    x, y = batch(net, dtype=torch.float32)
+    seen = set()
+    with torch.autocast("cpu", torch.bfloat16):
+        Algorithm.parse("pc", lr_x=0.1).gradients(
+            net, x, y, observe=lambda t, state: seen.update(d.dtype for d in state.d.values())
+        )
+    assert seen == {torch.float32}
+    assert all(p.grad.dtype == torch.float32 for p in net.parameters())
+
+
+@pytest.mark.parametrize("schedule", [precision.exponential(1.0), precision.exponential(2.0), precision.linear])
+@pytest.mark.parametrize(("arrival", "T"), [(0, 1), (0, 5), (3, 7), (6, 7)])
+def test_decays_sum_to_one_over_the_active_steps(schedule, arrival, T):
+    values = [schedule(t, arrival, T) for t in range(T)]
+    assert values[:arrival] == [1.0] * arrival
+    assert sum(values[arrival:]) == pytest.approx(1)
+    assert values[arrival:] == sorted(values[arrival:], reverse=True)
+
+
+def test_schedules_by_hand():
+    assert [precision.spiking(0.01)(t, 2, 5) for t in range(5)] == [0.01, 0.01, 1.0, 0.01, 0.01]
+    assert [precision.fixed(t, 2, 5) for t in range(5)] == [1.0] * 5
+    assert [precision.linear(t, 2, 5) for t in range(5)] == [1, 1, 3 / 6, 2 / 6, 1 / 6]
+    e = math.exp(-1.5)
+    total = 1 + e + e * e
+    expected = [1, 1, 1 / total, e / total, e * e / total]
+    assert [precision.exponential(1.5)(t, 2, 5) for t in range(5)] == pytest.approx(expected)

@@ -1,0 +1,96 @@
+"""The work of a step, counted exactly: for a chain of L nodes it follows from the schedule alone."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from nets import algorithms, batch, dags, mlp
+
+from deeppc import Algorithm
+
+
+def work(spec, L, **options):
+    """Counts by level, 1 to L: predictions, pull-backs, weight gradients."""
+    torch.manual_seed(0)
+    net = mlp(L)
+    images, labels = batch(net, dtype=torch.float32)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    counted = Algorithm.parse(spec, lr_x=0.5, **options).step(net, images, labels, optimizer).work
+    levels = [str(level) for level in range(1, L + 1)]
+    return tuple([c[v] for v in levels] for c in (counted.predictions, counted.pull_backs, counted.weight_gradients))
+
+
+ones = pytest.mark.parametrize("L", [1, 2, 5, 9])
+
+
+@ones
+@pytest.mark.parametrize("spec", ["bp", "pc+s+f", "ipc+s"])
+def test_with_alpha_0_a_step_costs_what_backprop_costs(L, spec):
+    """One forward, one backward through activities (none into the input), one through weights."""
+    assert work(spec, L, alpha=0.0) == ([1] * L, [0] + [1] * (L - 1), [1] * L)
+
+
+@ones
+def test_with_alpha_0_the_standard_rule_predicts_once_more_where_parents_moved(L):
+    assert work("pc+s", L, alpha=0.0) == ([1] + [2] * (L - 1), [0] + [1] * (L - 1), [1] * L)
+
+
+@ones
+@pytest.mark.parametrize("more", [0, 3])
+@pytest.mark.parametrize(("spec", "alpha"), [("pc+s+f", 0.1), ("pc+f", 0.0), ("pc+d+f", 0.0), ("pc+l+f", 0.0)])
+def test_with_energy_everywhere_a_forward_update_costs_the_triangle(L, more, spec, alpha):
+    """Level l carries energy from step L - l on, so l + more steps; at the first, the initial prediction serves."""
+    active = [level + more for level in range(1, L + 1)]
+    expected = ([1, *active[1:]], [0, *active[1:]], [1] * L)
+    assert work(spec, L, alpha=alpha, T=L + more) == expected
+
+
+@ones
+@pytest.mark.parametrize("more", [0, 3])
+@pytest.mark.parametrize("spec", ["pc", "pc+s", "pc+d"])
+def test_the_standard_rule_costs_the_triangle_and_the_predictions_at_the_end(L, more, spec):
+    active = [level + more for level in range(1, L + 1)]
+    expected = ([1] + [n + 1 for n in active[1:]], [0, *active[1:]], [1] * L)
+    assert work(spec, L, T=L + more) == expected
+
+
+@ones
+@pytest.mark.parametrize("more", [0, 3])
+@pytest.mark.parametrize("spec", ["ipc", "ipc+s"])
+def test_incremental_learning_differentiates_weights_at_every_step(L, more, spec):
+    """Nobody looks at activities after the last step, so there it pulls back to weights alone."""
+    active = [level + more for level in range(1, L + 1)]
+    expected = (active, [0] + [n - 1 for n in active[1:]], active)
+    assert work(spec, L, T=L + more) == expected
+
+
+@pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc"])
+def test_a_wave_that_stops_half_way_costs_nothing_beyond(spec):
+    """T = 2 of L = 5: energy comes to levels 5 and 4; level 3 has moved, but has not acted."""
+    predictions, pull_backs, weights = work(spec, 5, T=2)
+    assert pull_backs == {"pc": [0, 0, 0, 1, 2], "pc+s+f": [0, 0, 0, 1, 2], "ipc": [0, 0, 0, 0, 1]}[spec]
+    assert weights == {"pc": [0, 0, 1, 1, 1], "pc+s+f": [0, 0, 1, 1, 1], "ipc": [0, 0, 0, 1, 2]}[spec]
+    assert predictions == {"pc": [1, 1, 1, 2, 3], "pc+s+f": [1, 1, 1, 1, 2], "ipc": [1, 1, 1, 1, 2]}[spec]
+
+
+def test_frozen_parameters_cost_no_weight_gradient():
+    net = mlp(3)
+    for p in net.nodes["2"].parameters():
+        p.requires_grad_(False)
+    images, labels = batch(net, dtype=torch.float32)
+    for spec in ("bp", "pc+s+f"):
+        out = Algorithm.parse(spec, lr_x=0.5).gradients(net, images, labels)
+        assert dict(out.work.weight_gradients) == {"1": 1, "3": 1}
+    assert all(p.grad is None for p in net.nodes["2"].parameters())
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(dags(), algorithms())
+def test_no_graph_costs_more_than_the_dense_engine(net, algo):
+    images, labels = batch(net, shape=(4,))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    counted = algo.step(net, images, labels, optimizer).work
+    T = (algo.T or net.L) + algo.free_steps
+    for v in net.nodes:
+        assert counted.predictions[v] <= T + 3
+        assert counted.pull_backs[v] <= T
+        assert counted.weight_gradients[v] <= (T if algo.family == "ipc" else 1)

@@ -1,0 +1,106 @@
+"""Break the core on purpose, one way at a time, and show that the tests notice: ``make mutants``.
+
+Each mutant is a small, plausible mistake: a sign, a step too late, a sum for a mean, a stale prediction. It is
+applied to a copy of the package, the core's tests run against the copy, and they must fail. A mutant whose text is
+no longer in the source is an error too, so that this list keeps up with the code.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+MUTANTS = [
+    # what is wrong, file, text, put in its place
+    ("force from successors has the wrong sign", "engine.py", "(-pi * receive[p], pull)", "(pi * receive[p], pull)"),
+    ("a node's own error is forgotten", "engine.py", "insert(0, (pi * receive[v], eps))", "insert(0, (0.0, eps))"),
+    ("own error added after the pulls have changed it", "engine.py", ".insert(0, (pi *", ".append((pi *"),
+    ("precision of the receiver on the pull", "engine.py", "append((-pi *", "append((-descent.send(p, t) *"),
+    ("a stale prediction is used again", "engine.py", "            self.predictions.pop(successor, None)", "            pass"),
+    ("a stale activity is used again", "engine.py", "        self._activities.pop(v, None)\n        for successor", "        for successor"),
+    ("the first successor alone is told of a move", "engine.py", "in self.net.successors[v]:", "in self.net.successors[v][:1]:"),
+    ("weights move but the prediction stays", "engine.py", "                state.relearnt(v)", "                pass"),
+    ("learnt weights leave the prediction undisturbed", "engine.py", "v not in self._relearnt and not any", "not any"),
+    ("a moved parent is overlooked", "engine.py", "return v not in self.d and self.undisturbed(v)", "return v not in self.d"),
+    ("a pull through an identity is not copied", "engine.py", "    return gradient.clone()\n", "    return gradient\n"),
+    ("momentum kept between batches", "engine.py", "    momentum: dict[str, Tensor] = {}\n    for t", "    momentum = _KEPT\n    for t"),
+    ("momentum stops where the force does", "engine.py", "or (v in momentum and not last_look)", ""),
+    ("Nesterov is plain momentum", "engine.py", "Force([(m, buffer)] if descent.nesterov else [(1.0, buffer)])", "Force([(1.0, buffer)])"),
+    ("iPC takes its weight gradients without precision", "engine.py", "gradients[v] = (learning, by_weights)", "gradients[v] = (1.0, by_weights)"),
+    ("the prediction at the end moves no statistics", "engine.py", "teach(v, state.predict(v, moving_statistics=True))", "teach(v, state.predict(v))"),
+    ("iPC moves no statistics in its last step", "engine.py", "                if freezable(module):", "                if False:"),
+    ("forward update on every node", "engine.py", 'presynaptic == "relaxed" or v not in forward:', 'presynaptic == "relaxed":'),
+    ("free relaxation spoils the relaxed state", "engine.py", "{v: d.clone() for v, d in relaxed.items()}", "dict(relaxed)"),
+    ("a kept graph is spent by inference", "engine.py", "retain_graph=self.kept.get(v) is prediction", "retain_graph=False"),
+    ("backprop forgets one of two paths", "engine.py", "delta[p] + pull if p in delta else pull", "pull"),
+    ("gradients replace instead of add", "engine.py", "scaled if parameter.grad is None else parameter.grad + scaled", "scaled"),
+    ("energy without its half", "engine.py", "return norm.square() / 2", "return norm.square()"),
+    ("squares in float32", "engine.py", 'torch.float32 if eps.device.type == "mps" else torch.float64', "torch.float32"),
+    ("activities instead of deviations", "engine.py", "        self.d[v] = force.applied(self.d.get(v), -descent.lr)", "        self.d[v] = force.applied(self.d.get(v), -descent.lr).add_(self.mu0[v]).sub_(self.mu0[v])"),
+    ("dropout draws anew at every prediction", "engine.py", "if v in self._seeds else nullcontext()", "if False else nullcontext()"),
+    ("sum over the batch for mean", "algorithms.py", "-self._gain(net, v) / (state.batch * beta)", "-self._gain(net, v) / beta"),
+    ("nudging not undone", "algorithms.py", "-self._gain(net, v) / (state.batch * beta)", "-self._gain(net, v) / state.batch"),
+    ("nudging not undone in iPC", "algorithms.py", "-pi * self._gain(net, v) / (state.batch * beta)", "-pi * self._gain(net, v) / state.batch"),
+    ("arrival off by one for a node's update", "algorithms.py", "self._pi(t, net.arrival[v] - 1, T)", "self._pi(t, net.arrival[v], T)"),
+    ("centre nudging always positive", "algorithms.py", "2 * torch.randint(0, 2, (), device=target.device) - 1", "torch.ones((), device=target.device)"),
+    ("one step too few", "algorithms.py", "                T = self.T or net.L\n", "                T = (self.T or net.L) - 1\n"),
+    ("last k levels off by one", "algorithms.py", "net.arrival[v] < last", "net.arrival[v] <= last"),
+    ("unreached weights decayed", "algorithms.py", "            optimizer.zero_grad()\n            for v", "            optimizer.zero_grad(set_to_none=False)\n            for v"),
+    ("depth gain upside down", "algorithms.py", "self.lr_x ** -net.arrival[v]", "self.lr_x ** net.arrival[v]"),
+    ("the output is not clamped", "algorithms.py", "still = (INPUT, net.output)", "still = (INPUT,)"),
+    ("the spike a step late", "precision.py", "1.0 if t == arrival else alpha", "1.0 if t == arrival + 1 else alpha"),
+    ("a decay before arrival", "precision.py", "        if t < arrival:\n            return 1.0", "        if t < arrival:\n            return 0.0"),
+    ("a decay that does not sum to one", "precision.py", "n * (n + 1) / 2", "n * n / 2"),
+    ("level by the shortest path", "graph.py", "1 + max(self.level[p]", "1 + min(self.level[p]"),
+    ("one identity too few on a skip", "graph.py", "self.level[v] - self.level[p] - 1", "max(0, self.level[v] - self.level[p] - 2)"),
+    ("shared parameters pass", "graph.py", "owner.setdefault(parameter, v) != v", "False"),
+    ("running statistics moved during inference", "norm.py", "        layer.track_running_stats = False", "        pass"),
+    ("thawed norms are frozen", "norm.py", 'not getattr(layer, "thawed", False)', "True"),
+    ("a refused batch leaves its statistics", "norm.py", "buffer.copy_(value)", "pass"),
+]  # fmt: skip
+
+
+def survives(mutant: tuple[str, str, str, str]) -> str | None:
+    """None if the tests caught it, else what is wrong."""
+    name, file, old, new = mutant
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "deeppc"
+        shutil.copytree(ROOT / "src" / "deeppc", package, ignore=shutil.ignore_patterns("__pycache__"))
+        source = (package / file).read_text()
+        if source.count(old) != 1:
+            return f"its text occurs {source.count(old)} times in {file}; bring the list up to date"
+        source = source.replace(old, new)
+        if "_KEPT" in new:
+            source += "\n_KEPT: dict[str, Tensor] = {}\n"
+        (package / file).write_text(source)
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "tests/core", "-x", "-q", "-p", "no:cacheprovider", "--no-header"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+        )
+    return None if run.returncode == 1 else f"pytest ended with {run.returncode}:\n{run.stdout[-800:]}"
+
+
+def main() -> int:
+    chosen = [m for m in MUTANTS if len(sys.argv) < 2 or any(word in m[0] for word in sys.argv[1:])]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        alive = 0
+        for (name, *_), trouble in zip(chosen, pool.map(survives, chosen), strict=True):
+            alive += trouble is not None
+            print(
+                f"{'caught  ' if trouble is None else 'SURVIVED'}  {name}" + (f"\n{trouble}" if trouble else ""),
+                flush=True,
+            )
+    print(f"{len(chosen) - alive} of {len(chosen)} mutants caught")
+    return int(alive > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Small networks of every shape for the tests of the core."""
+
+import torch
+from hypothesis import strategies as st
+from torch import nn
+
+from deeppc import Algorithm, Chain, Graph, Sum
+
+
+class Mix(nn.Module):
+    """A node with parents of any sizes: ``act(sum_i W_i x_i + b)``."""
+
+    def __init__(self, sizes, size, act):
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(s, size) for s in sizes)
+        self.act = act
+
+    def forward(self, *xs):
+        return self.act(sum(f(x) for f, x in zip(self.maps, xs, strict=True)))
+
+
+def mlp(L, size=6, classes=3, act=nn.Tanh):
+    hidden = [nn.Sequential(nn.Linear(size, size), act()) for _ in range(L - 1)]
+    return Chain(*hidden, nn.Linear(size, classes))
+
+
+def residual(blocks, aux, channels=8, classes=5):
+    """A pre-activation residual net of ``2 * blocks + 2`` levels on 3x8x8 images."""
+
+    def conv():
+        return nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+
+    class Join(nn.Module):
+        """``conv(act(m)) + x``: the end of a block without auxiliary nodes."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv = conv()
+
+        def forward(self, m, x):
+            return self.conv(nn.functional.gelu(m)) + x
+
+    nodes = {"stem": (nn.Conv2d(3, channels, 3, padding=1, bias=False), "input")}
+    tips = ["stem"]
+    for b in range(blocks):
+        nodes[f"m{b}"] = (Sum(nn.GELU(), conv()), tips)
+        if aux:
+            nodes[f"a{b}"] = (Sum(), tips)
+            nodes[f"n{b}"] = (nn.Sequential(nn.GELU(), conv()), f"m{b}")
+            nodes[f"b{b}"] = (nn.Identity(), f"a{b}")
+            tips = [f"n{b}", f"b{b}"]
+        else:
+            nodes[f"n{b}"] = (Join(), [f"m{b}", *tips])
+            tips = [f"n{b}"]
+    head = Sum(nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+    return Graph({**nodes, "head": (head, tips)})
+
+
+def vgg(classes=4, norm=False):
+    """Conv blocks with pooling, a flatten on its own, and a linear output, on 3x8x8 images."""
+
+    def block(i, o):
+        return nn.Sequential(
+            nn.Conv2d(i, o, 3, padding=1), *([nn.BatchNorm2d(o)] if norm else []), nn.GELU(), nn.MaxPool2d(2)
+        )
+
+    return Chain(block(3, 4), block(4, 6), nn.Flatten(), nn.Linear(24, classes))
+
+
+@st.composite
+def dags(draw):
+    """Any graph: every node has some earlier nodes as parents, loose ends lead to the output."""
+    n = draw(st.integers(0, 5))
+    torch.manual_seed(draw(st.integers(0, 2**16)))
+    sizes = {"input": 4}
+    nodes: dict = {}
+    for i in range(n):
+        earlier = list(sizes)
+        parents = draw(st.lists(st.sampled_from(earlier), min_size=1, max_size=3, unique=True))
+        if len(parents) == 1 and draw(st.booleans()):
+            nodes[f"h{i}"], sizes[f"h{i}"] = (nn.Identity(), parents), sizes[parents[0]]
+        else:
+            size = draw(st.integers(1, 4))
+            act = draw(st.sampled_from([nn.Tanh(), nn.GELU(), nn.Identity()]))
+            nodes[f"h{i}"], sizes[f"h{i}"] = (Mix([sizes[p] for p in parents], size, act), parents), size
+    used = {p for _, parents in nodes.values() for p in parents}
+    loose = [v for v in nodes if v not in used] or ["input"]
+    extra = draw(st.lists(st.sampled_from(list(sizes)), max_size=2))
+    parents = list(dict.fromkeys(loose + extra))
+    nodes["out"] = (Mix([sizes[p] for p in parents], 3, nn.Identity()), parents)
+    names = draw(st.permutations(list(nodes)))
+    return Graph({v: nodes[v] for v in names}).double()
+
+
+@st.composite
+def algorithms(draw, families=("pc", "ipc")):
+    """Any algorithm, with any of its options."""
+    family = draw(st.sampled_from(families))
+    forward = family == "pc" and draw(st.booleans())
+    options: dict = {}
+    if forward:
+        options["presynaptic"] = draw(st.sampled_from(["initial", "relaxed"]))
+        options["forward_last"] = draw(st.sampled_from([None, 1, 2]))
+        options["free_steps"] = draw(st.sampled_from([0, 0, 3]))
+    return Algorithm(
+        family=family,
+        forward=forward,
+        schedule=draw(st.sampled_from(["fixed", "spiking", "exponential", "linear"])),
+        T=draw(st.sampled_from([None, 1, 2, 4, 7])),
+        lr_x=draw(st.sampled_from([0.1, 0.5, 1.0])),
+        momentum_x=draw(st.sampled_from([0.0, 0.0, 0.5])),
+        nesterov=draw(st.booleans()),
+        alpha=draw(st.sampled_from([0.0, 0.01, 0.3])),
+        k=draw(st.sampled_from([1.0, 2.0])),
+        beta=draw(st.sampled_from([1.0, 0.3])),
+        loss=draw(st.sampled_from(["squared_error", "cross_entropy"])),
+        precision_on=draw(st.sampled_from(["energy", "energy", "node"])),
+        depth_gain=draw(st.booleans()),
+        **options,
+    )
+
+
+def batch(net, n=5, seed=0, dtype=torch.float64, shape=None):
+    """Random images and labels for a net; the input's shape is that of the first weight unless given."""
+    g = torch.Generator().manual_seed(seed)
+    first = next(iter(net.parameters()))
+    shape = shape or ((3, 8, 8) if first.dim() == 4 else (first.shape[1],))
+    images = torch.randn(n, *shape, generator=g, dtype=dtype)
+    with torch.no_grad():
+        classes = net.eval()(images[:2]).shape[1]
+    net.train()
+    return images, torch.randint(0, classes, (n,), generator=g)
+
+
+def one_hot(net, images, labels):
+    with torch.no_grad():
+        classes = net.eval()(images[:2]).shape[1]
+    net.train()
+    return nn.functional.one_hot(labels, classes).to(images.dtype)
+
+
+def gradients(algo, net, images, labels):
+    """By parameter name, from a clean slate."""
+    net.zero_grad()
+    algo.gradients(net, images, labels)
+    return {n: None if p.grad is None else p.grad.clone() for n, p in net.named_parameters()}
+
+
+def cosine(a, b):
+    """Each vector normalised first and in float64: ``F.cosine_similarity``'s eps hides small gradients."""
+    a, b = a.double().flatten(), b.double().flatten()
+    return float((a / a.norm()) @ (b / b.norm()))
+
+
+def backprop(net, images, target, loss="squared_error"):
+    """BP's gradients by ``loss.backward()``, which knows nothing of deeppc."""
+    net.zero_grad()
+    out = net(images)
+    value = (out - target).square().sum() / 2 if loss == "squared_error" else -(target * out.log_softmax(1)).sum()
+    (value / len(images)).backward()
+    return {n: p.grad.clone() for n, p in net.named_parameters()}
