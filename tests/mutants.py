@@ -67,7 +67,7 @@ MUTANTS = [
 
 def survives(mutant: tuple[str, str, str, str]) -> str | None:
     """None if the tests caught it, else what is wrong."""
-    name, file, old, new = mutant
+    _, file, old, new = mutant
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "deeppc"
         shutil.copytree(ROOT / "src" / "deeppc", package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -203,7 +203,7 @@ def test_energy_is_half_the_squared_error_that_a_node_learns_from():
     mu = naive.predict(x_T)
     energy = algo.gradients(net, x, y).energy
     for v in net.nodes:
-        assert float(energy[v]) == pytest.approx(float((x_T[v] - mu[v]).square().sum() / 2 / len(x)), rel=1e-9)
+        assert float(energy[v]) == pytest.approx(float((x_T[v] - mu[v]).detach().square().sum() / 2 / len(x)), rel=1e-9)
 
 
 def test_a_batch_that_no_energy_reached_reports_zero():
