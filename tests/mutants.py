@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = [
     # what is wrong, file, text, put in its place
     ("force from successors has the wrong sign", "engine.py", "(-pi * receive[p], pull)", "(pi * receive[p], pull)"),
-    ("a node's own error is forgotten", "engine.py", "insert(0, (pi * receive[v], eps))", "insert(0, (0.0, eps))"),
-    ("own error added after the pulls have changed it", "engine.py", ".insert(0, (pi *", ".append((pi *"),
+    ("a node's own error is forgotten", "engine.py", "append((pi * receive[v], eps))", "append((0.0, eps))"),
+    ("nodes move from the output on", "engine.py", "        for v in net.nodes:\n            if v in forces or", "        for v in reversed(list(net.nodes)):\n            if v in forces or"),
     ("precision of the receiver on the pull", "engine.py", "append((-pi *", "append((-descent.send(p, t) *"),
     ("a stale prediction is used again", "engine.py", "            self.predictions.pop(successor, None)", "            pass"),
     ("a stale activity is used again", "engine.py", "        self._activities.pop(v, None)\n        for successor", "        for successor"),
@@ -27,7 +27,6 @@ MUTANTS = [
     ("weights move but the prediction stays", "engine.py", "                state.relearnt(v)", "                pass"),
     ("learnt weights leave the prediction undisturbed", "engine.py", "v not in self._relearnt and not any", "not any"),
     ("a moved parent is overlooked", "engine.py", "return v not in self.d and self.undisturbed(v)", "return v not in self.d"),
-    ("a pull through an identity is not copied", "engine.py", "    return gradient.clone()\n", "    return gradient\n"),
     ("momentum kept between batches", "engine.py", "    momentum: dict[str, Tensor] = {}\n    for t", "    momentum = _KEPT\n    for t"),
     ("momentum stops where the force does", "engine.py", "or (v in momentum and not last_look)", ""),
     ("Nesterov is plain momentum", "engine.py", "Force([(m, buffer)] if descent.nesterov else [(1.0, buffer)])", "Force([(1.0, buffer)])"),

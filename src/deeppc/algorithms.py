@@ -22,20 +22,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from deeppc import precision
-from deeppc.engine import (
-    Descent,
-    Gradients,
-    Observer,
-    Scale,
-    State,
-    WeightSteps,
-    Work,
-    accumulate,
-    backpropagate,
-    infer,
-    learn,
-)
+from deeppc import engine, precision
 from deeppc.graph import INPUT, Graph
 from deeppc.norm import unchanged_on_error
 
@@ -54,7 +41,7 @@ class Result:
 
     logits: Tensor
     energy: dict[str, Tensor]
-    work: Work
+    work: engine.Work
 
 
 @dataclass(frozen=True)
@@ -143,7 +130,9 @@ class Algorithm:
         said = [s for s, (name, value) in _SAID.items() if getattr(self, name) == value]
         return "+".join([self.family, *said])
 
-    def gradients(self, net: Graph, images: Tensor, labels: Tensor, *, observe: Observer | None = None) -> Result:
+    def gradients(
+        self, net: Graph, images: Tensor, labels: Tensor, *, observe: engine.Observer | None = None
+    ) -> Result:
         """Add to ``.grad`` of the net's parameters what this batch says (mean over the batch), as ``backward()`` would.
 
         ``labels`` are class indices (batch,), or a float target of the output's shape. Nodes that no energy reached
@@ -159,11 +148,11 @@ class Algorithm:
                 net, images, labels, kept=net.nodes if self.family == "bp" else learns_from_initial
             )
             if self.family == "bp":
-                energy = backpropagate(state, parameters, -1.0 / state.batch)
+                energy = engine.backpropagate(state, parameters, -1.0 / state.batch)
             else:
                 T = self.T or net.L
-                infer(state, T, self._descent(net, T), observe=observe)
-                energy = learn(
+                engine.infer(state, T, self._descent(net, T), observe=observe)
+                energy = engine.learn(
                     state,
                     parameters,
                     lambda v: -self._gain(net, v) / (state.batch * beta),
@@ -180,7 +169,7 @@ class Algorithm:
         labels: Tensor,
         optimizer: torch.optim.Optimizer,
         *,
-        observe: Observer | None = None,
+        observe: engine.Observer | None = None,
     ) -> Result:
         """One whole training step with any torch optimiser: bp, pc, or ipc (which steps it T times).
 
@@ -196,28 +185,27 @@ class Algorithm:
 
         parameters = net.trainable()
 
-        def apply(gradients: Gradients) -> None:
+        def apply(gradients: engine.Gradients) -> None:
             optimizer.zero_grad()
             for v, (pi, by_weights) in gradients.items():
-                accumulate(parameters[v], by_weights, -pi * self._gain(net, v) / (state.batch * beta))
+                engine.accumulate(parameters[v], by_weights, -pi * self._gain(net, v) / (state.batch * beta))
             optimizer.step()
 
         with torch.no_grad():
             with unchanged_on_error(net):
                 state, beta = self._begin(net, images, labels)
             T = self.T or net.L
-            weights = WeightSteps(lambda v, t: self._pi(t, net.arrival[v], T), apply, parameters)
-            energy = infer(state, T, self._descent(net, T), weights=weights, observe=observe)
+            weights = engine.WeightSteps(lambda v, t: self._pi(t, net.arrival[v], T), apply, parameters)
+            energy = engine.infer(state, T, self._descent(net, T), weights=weights, observe=observe)
         return _result(state, energy)
 
-    def _begin(self, net: Graph, images: Tensor, labels: Tensor, kept: Any = ()) -> tuple[State, Scale]:
+    def _begin(self, net: Graph, images: Tensor, labels: Tensor, kept: Any = ()) -> tuple[engine.State, engine.Scale]:
         """Initialise and clamp, after everything about the input has been checked."""
-        _check_images(images)
-        _check_labels(images, labels)
+        _check(images, labels)
         softmax = (lambda mu: torch.softmax(mu, dim=1)) if self.loss == "cross_entropy" else None
-        state = State(net, images, respond=softmax, kept=kept)
+        state = engine.State(net, images, respond=softmax, kept=kept)
         target = _target(labels, state.logits)
-        beta: Scale = self.beta if self.family != "bp" else 1.0
+        beta: engine.Scale = self.beta if self.family != "bp" else 1.0
         if self.centred:
             sign = 2 * torch.randint(0, 2, (), device=target.device) - 1
             beta = self.beta * sign.to(target.dtype)
@@ -226,15 +214,10 @@ class Algorithm:
 
     def _pi(self, t: int, arrival: int, T: int) -> float:
         """The precision of a node that the wave reaches at step ``arrival``."""
-        if callable(self.schedule):
-            return self.schedule(t, arrival, T)
-        if self.schedule == "spiking":
-            return precision.spiking(self.alpha)(t, arrival, T)
-        if self.schedule == "exponential":
-            return precision.exponential(self.k)(t, arrival, T)
-        return (precision.linear if self.schedule == "linear" else precision.fixed)(t, arrival, T)
+        pi = self.schedule if callable(self.schedule) else _SCHEDULES[self.schedule](self)
+        return pi(t, arrival, T)
 
-    def _descent(self, net: Graph, T: int) -> Descent:
+    def _descent(self, net: Graph, T: int) -> engine.Descent:
         """Precision on the sender's error (the energy's gradient), or on the receiver's whole update."""
         still = (INPUT, net.output)
         if self.precision_on == "energy":
@@ -243,12 +226,14 @@ class Algorithm:
         else:
             send = lambda v, t: 1.0  # noqa: E731
             receive = lambda v, t: 0.0 if v in still else self._pi(t, net.arrival[v] - 1, T)  # noqa: E731
-        return Descent(self.lr_x, self.momentum_x, self.nesterov, send, receive)
+        return engine.Descent(self.lr_x, self.momentum_x, self.nesterov, send, receive)
 
-    def _relax_freely(self, state: State) -> None:
+    def _relax_freely(self, state: engine.State) -> None:
         """Unclamp the output and let the network settle towards its feed-forward state, with precision 1."""
-        free = Descent(self.lr_x, self.momentum_x, self.nesterov, lambda v, t: 1.0, lambda v, t: float(v != INPUT))
-        infer(state, self.free_steps, free)
+        free = engine.Descent(
+            self.lr_x, self.momentum_x, self.nesterov, lambda v, t: 1.0, lambda v, t: float(v != INPUT)
+        )
+        engine.infer(state, self.free_steps, free)
 
     def _forward_nodes(self, net: Graph) -> list[str]:
         last = math.inf if self.forward_last is None else self.forward_last
@@ -258,6 +243,12 @@ class Algorithm:
         return self.lr_x ** -net.arrival[v] if self.depth_gain else 1.0
 
 
+_SCHEDULES: dict[str, Callable[[Algorithm], precision.Schedule]] = {
+    "fixed": lambda algo: precision.fixed,
+    "spiking": lambda algo: precision.spiking(algo.alpha),
+    "exponential": lambda algo: precision.exponential(algo.k),
+    "linear": lambda algo: precision.linear,
+}
 _SAID: dict[str, tuple[str, Any]] = {
     "s": ("schedule", "spiking"),
     "d": ("schedule", "exponential"),
@@ -267,7 +258,7 @@ _SAID: dict[str, tuple[str, Any]] = {
 }
 _CHOICES = {
     "family": ("bp", "pc", "ipc"),
-    "schedule": ("fixed", "spiking", "exponential", "linear"),
+    "schedule": tuple(_SCHEDULES),
     "loss": ("squared_error", "cross_entropy"),
     "precision_on": ("energy", "node"),
     "presynaptic": ("initial", "relaxed"),
@@ -279,35 +270,30 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "alpha": (lambda a: a is not None and 0 <= a < math.inf, "0 or more"),
     "k": (lambda k: k is not None and 0 <= k < math.inf, "0 or more"),
     "beta": (lambda b: b is not None and 0 < b <= 1, "in (0, 1]; for negative nudging add +cn"),
-    "forward_last": (
-        lambda n: n is None or (isinstance(n, int) and n >= 1),
-        "a whole number of levels, at least 1",
-    ),
+    "forward_last": (lambda n: n is None or (isinstance(n, int) and n >= 1), "a whole number of levels, at least 1"),
     "free_steps": (lambda n: isinstance(n, int) and n >= 0, "a whole number of steps, 0 or more"),
 }
 
 
-def _result(state: State, energy: dict[str, Tensor]) -> Result:
+def _result(state: engine.State, energy: dict[str, Tensor]) -> Result:
     zero = torch.zeros((), device=state.logits.device)
     return Result(state.logits, {v: energy.get(v, zero) for v in state.net.nodes}, state.work)
 
 
-def _check_images(images: Tensor) -> None:
-    if images.dim() == 0 or images.shape[0] == 0:
+def _check(images: Tensor, labels: Tensor) -> None:
+    """All that can be said before the network has run."""
+    n = images.shape[0] if images.dim() else 0
+    if n == 0:
         raise ValueError(f"images have the shape {tuple(images.shape)}: expected a batch of at least one sample")
-    _require_finite(images, "images")
-
-
-def _check_labels(images: Tensor, labels: Tensor) -> None:
-    if labels.dtype == torch.bool or labels.is_complex() or labels.shape[:1] != images.shape[:1]:
+    floats = labels.is_floating_point()
+    if labels.dtype == torch.bool or labels.is_complex() or (labels.shape[:1] if floats else labels.shape) != (n,):
         raise ValueError(
-            f"labels have the shape {tuple(labels.shape)} and type {labels.dtype}: expected {images.shape[0]} class "
-            "indices, or a float target for each sample"
+            f"labels have the shape {tuple(labels.shape)} and type {labels.dtype}: expected {n} class indices, or a "
+            "float target for each sample"
         )
-    if labels.is_floating_point():
-        _require_finite(labels, "the target")
-    elif labels.dim() != 1:
-        raise ValueError(f"class indices have the shape {tuple(labels.shape)}: expected ({images.shape[0]},)")
+    for name, values in (("images", images), ("the target", labels)):
+        if values.is_floating_point():
+            _require(values.isfinite().all(), f"{name} must be finite, but contain NaN or infinity: check the data")
 
 
 def _target(labels: Tensor, logits: Tensor) -> Tensor:
@@ -321,11 +307,6 @@ def _target(labels: Tensor, logits: Tensor) -> Tensor:
     classes = logits.shape[1]
     _require(((labels >= 0) & (labels < classes)).all(), f"labels must be class indices from 0 to {classes - 1}")
     return torch.zeros_like(logits).scatter_(1, labels.long().unsqueeze(1), 1.0)
-
-
-def _require_finite(values: Tensor, name: str) -> None:
-    if values.is_floating_point():
-        _require(values.isfinite().all(), f"{name} must be finite, but contain NaN or infinity: check the data")
 
 
 def _require(holds: Tensor, message: str) -> None:

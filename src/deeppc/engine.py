@@ -164,7 +164,7 @@ class State:
             retain_graph=self.kept.get(v) is prediction,
             allow_unused=True,
         )
-        return [_own(g, eps) for g in gradients[: len(parents)]], list(gradients[len(parents) :])
+        return list(gradients[: len(parents)]), list(gradients[len(parents) :])
 
     def move(self, v: str, force: Force, descent: Descent, momentum: dict[str, Tensor]) -> None:
         """One step of SGD on ``d_v``; the predictions that ``x_v`` enters are out of date then."""
@@ -247,12 +247,7 @@ class WeightSteps:
 
 
 def infer(
-    state: State,
-    steps: int,
-    descent: Descent,
-    *,
-    weights: WeightSteps | None = None,
-    observe: Observer | None = None,
+    state: State, steps: int, descent: Descent, *, weights: WeightSteps | None = None, observe: Observer | None = None
 ) -> dict[str, Tensor]:
     """Relax the activities: all nodes at once, ``steps`` times, by
 
@@ -287,11 +282,13 @@ def infer(
             pulls, by_weights = state.pull_back(v, eps, parents, own)
             if own:
                 gradients[v] = (learning, by_weights)
-            if receive[v]:  # first, because eps may be d_v itself, which the terms after it change
-                forces.setdefault(v, Force()).insert(0, (pi * receive[v], eps))
+            if receive[v]:
+                forces.setdefault(v, Force()).append((pi * receive[v], eps))
             for p, pull in zip(parents, pulls, strict=True):
                 if pull is not None:
                     forces.setdefault(p, Force()).append((-pi * receive[p], pull))
+        # Moves change d in place, and an error may *be* its node's d, as may what an identity pulled back of it. In
+        # topological order every d is read, by its node's own term and by its parents, before it changes.
         for v in net.nodes:
             if v in forces or (v in momentum and not last_look):
                 state.move(v, forces.get(v, Force()), descent, momentum)
@@ -388,13 +385,6 @@ def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     if b is None:
         return a
     return -b if a is None else a - b
-
-
-def _own(gradient: Tensor | None, eps: Tensor) -> Tensor | None:
-    """Through an identity or a reshape the gradient *is* ``eps``, hence perhaps a ``d`` that will move: copy it."""
-    if gradient is None or gradient.untyped_storage().data_ptr() != eps.untyped_storage().data_ptr():
-        return gradient
-    return gradient.clone()
 
 
 def _draw_seeds(net: Graph) -> dict[str, int]:

@@ -84,7 +84,7 @@ def test_what_does_not_parse_is_refused_with_what_would(spec, options, message):
         (lambda x, y: (x / 0, y), "images must be finite"),
         (lambda x, y: (x, y[:-1]), "expected 5 class indices"),
         (lambda x, y: (x, y.bool()), "expected 5 class indices"),
-        (lambda x, y: (x, y.unsqueeze(1)), "class indices have the shape"),
+        (lambda x, y: (x, y.unsqueeze(1)), "expected 5 class indices"),
         (lambda x, y: (x, torch.zeros(5, 3)), r"the target has the shape \(5, 3\), the output \(5, 4\)"),
         (lambda x, y: (x, torch.full((5, 4), math.inf)), "the target must be finite"),
         (lambda x, y: (x[:0], y[:0]), "at least one sample"),

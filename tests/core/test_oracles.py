@@ -7,18 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive import Naive, arrivals
-from nets import (
-    algorithms,
-    backprop,
-    batch,
-    cosine,
-    dags,
-    gradients,
-    mlp,
-    one_hot,
-    residual,
-    vgg,
-)
+from nets import algorithms, backprop, batch, cosine, dags, gradients, mlp, one_hot, residual, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain, Graph, Sum

@@ -1,0 +1,358 @@
+"""A picture of a network: its nodes by level, their shapes and weights, and the wave of energy that will cross it.
+
+:func:`as_text` is a table for the terminal, :func:`as_svg` a drawing that stands on its own in a browser or a README
+(there the wave moves). Both show, for each node, the step at which energy should reach it (``arrival``), and mark the
+nodes that energy reaches earlier by a short cut (``hops < arrival``): the failure that auxiliary nodes repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from deeppc.graph import INPUT, Graph
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+RAMP = ("#e8590c", "#d6336c", "#8a3ab9", "#4263eb", "#1098ad")  # along arrival: from the hot output to the cool input
+ALARM, GREY = "#e03131", "#868e96"
+STEPS_SHOWN = 18  # of the wave in a terminal, so that 80 columns hold it; a deeper network's is drawn to scale
+SECONDS = 0.35  # of the wave in an SVG, for one step
+LEFT, TOP, ROW, BOX, GAP, EDGE = 62, 112, 70, 42, 28, 20  # pixels: margins, level to level, box height, between, border
+LETTER, NAME_LETTER, TITLE_LETTER = 6.7, 7.9, 10.3  # pixels: the width of a character in the three sizes below
+STYLE = """<style>
+.deeppc-net text { font: 11px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #343a40 }
+.deeppc-net .title { font-size: 17px; font-weight: bold; fill: #212529 }
+.deeppc-net .name { font-size: 13px; font-weight: bold; fill: #212529 }
+.deeppc-net .grey { fill: #868e96 }
+.deeppc-net .alarm { fill: #e03131 }
+.deeppc-net .edge { fill: none; stroke-width: 1.5; stroke-opacity: 0.55 }
+.deeppc-net .glow { fill: none; stroke-width: 6; opacity: 0; animation: deeppc-wave linear infinite }
+@keyframes deeppc-wave { 0% { opacity: 0.8 } 15% { opacity: 0 } 100% { opacity: 0 } }
+@media (prefers-reduced-motion: reduce) { .deeppc-net .glow { animation: none } }
+</style>"""  # the same for every network, and only for them, so that a page may hold several
+
+
+@dataclass(frozen=True)
+class Place:
+    """One node as drawn: at ``level`` and ``lane`` (0 is the main path), with the shape of one sample's activity.
+
+    ``relay``: the node only passes on what its parents hold, as auxiliary nodes do.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    level: int
+    lane: int
+    arrival: int
+    hops: int
+    shape: tuple[int, ...]
+    parameters: int
+    relay: bool
+
+    @property
+    def early(self) -> bool:
+        """Energy takes a short cut and is here before the wave along the main path."""
+        return self.moves and self.hops < self.arrival
+
+    @property
+    def moves(self) -> bool:
+        """All but the data do."""
+        return self.name != INPUT
+
+    @property
+    def size(self) -> str:
+        return "×".join(map(str, self.shape)) or "1"
+
+
+def survey(net: Graph, in_shape: Sequence[int]) -> list[Place]:
+    """The nodes of ``net``, the input among them, by level and lane. ``in_shape`` is the shape of one sample."""
+    shapes, lanes = activity_shapes(net, in_shape), _lanes(net)
+    places = [
+        Place(
+            name=v,
+            parents=net.parents.get(v, ()),
+            level=net.level[v],
+            lane=lanes[v],
+            arrival=net.arrival[v],
+            hops=net.hops[v],
+            shape=shapes[v],
+            parameters=0 if v == INPUT else sum(p.numel() for p in net.nodes[v].parameters()),
+            relay=v != INPUT and all(isinstance(m, nn.Identity | nn.Sequential) for m in net.nodes[v].modules()),
+        )
+        for v in net.level
+    ]
+    return sorted(places, key=lambda place: (place.level, place.lane))
+
+
+def activity_shapes(net: Graph, in_shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """The shape of one sample's activity at each node, from a pass of zeros that leaves no trace in ``net``."""
+    like = next(net.parameters(), torch.empty(0))
+    values: dict[str, Tensor] = {INPUT: torch.zeros(2, *in_shape, dtype=like.dtype, device=like.device)}
+    with torch.no_grad(), _evaluating(net):
+        for v, module in net.nodes.items():
+            try:
+                values[v] = module(*(values[p] for p in net.parents[v]))
+            except (RuntimeError, ValueError) as error:
+                got = ", ".join(f"{p} {tuple(values[p].shape[1:])}" for p in net.parents[v])
+                raise ValueError(
+                    f"samples of {tuple(in_shape)} do not fit: node {v!r} cannot take {got}: {error}"
+                ) from error
+    return {v: tuple(x.shape[1:]) for v, x in values.items()}
+
+
+@contextmanager
+def _evaluating(net: nn.Module) -> Iterator[None]:
+    """Within: evaluation mode, where running statistics stand still. After: each module in the mode it had."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _lanes(net: Graph) -> dict[str, int]:
+    """The main path in lane 0; every other node beside it, below its leftmost parent where there is room."""
+    lanes = {INPUT: 0}
+    v = net.output
+    while v != INPUT:  # among the parents one level down, a node with weights rather than one beside it
+        lanes[v] = 0
+        below = [p for p in net.parents[v] if net.level[p] == net.level[v] - 1]
+        v = max(below, key=lambda p: p == INPUT or any(True for _ in net.nodes[p].parameters()))
+    taken = {(net.level[v], 0) for v in lanes}
+    for v, parents in net.parents.items():
+        if v not in lanes:
+            lane = max(1, min(lanes[p] for p in parents))
+            while (net.level[v], lane) in taken:
+                lane += 1
+            lanes[v] = lane
+            taken.add((net.level[v], lane))
+    return lanes
+
+
+def summary(places: Sequence[Place]) -> str:
+    """``18 levels, 34 nodes, 11,164,362 parameters``."""
+    nodes = [p for p in places if p.moves]
+    return f"{nodes[-1].level} levels, {len(nodes)} nodes, {sum(p.parameters for p in nodes):,} parameters"
+
+
+def warning(places: Sequence[Place]) -> str:
+    """What short cuts do to this network; empty for a balanced one."""
+    early = sum(p.early for p in places)
+    return f"energy arrives early at {early} of {len(places) - 1} nodes" if early else ""
+
+
+def as_text(net: Graph, in_shape: Sequence[int], title: str = "") -> RenderableType:
+    """The network as a table for ``rich.print``: a row per node, and on the right when energy is there.
+
+    ``●`` is the step at which the wave arrives (``○`` at a node that only passes on), ``▲`` where energy is early.
+    """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    places = survey(net, in_shape)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    table.add_column("level", justify="right", style="dim", no_wrap=True)
+    table.add_column("node", no_wrap=True)
+    table.add_column("predicted from", style="dim")
+    table.add_column("shape", justify="right", no_wrap=True)
+    table.add_column("weights", justify="right", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column(f"0 to {net.L}", no_wrap=True)
+
+    level_above = -1
+    for place in places:
+        hue = colour(place.arrival, net.L)
+        table.add_row(
+            "" if place.level == level_above else str(place.level),
+            Text(place.name, style="dim" if place.relay else f"bold {hue}"),
+            " + ".join(place.parents),
+            Text(place.size, style="dim" if place.relay else ""),
+            f"{place.parameters:,}" if place.parameters else "",
+            Text(str(place.arrival), style=hue) if place.moves else "",
+            Text.assemble(*_timeline(place, net.L)) if place.moves else "",
+        )
+        level_above = place.level
+    heading = f"{title}: {summary(places)}" if title else summary(places)
+    lines: list[RenderableType] = [Text(heading, style="bold"), "", table]
+    if warning(places):
+        lines += ["", Text(f"▲ {warning(places)}: aux=True or net.balance() repairs it", style=ALARM)]
+    return Group(*lines)
+
+
+def _timeline(place: Place, L: int) -> list[tuple[str, str]]:
+    """Pieces of text with their styles: nothing until energy comes, a mark when it does, a line from then on."""
+    cells = min(L, STEPS_SHOWN)
+    arrival, hops = (round(step * cells / L) for step in (place.arrival, place.hops))
+    hue = colour(place.arrival, L)
+    early = [("▲" + "╌" * (arrival - hops - 1), ALARM)] if hops < arrival else []
+    return [(" " * hops, ""), *early, ("○" if place.relay else "●", hue), ("─" * (cells - arrival), f"dim {hue}")]
+
+
+def colour(arrival: int, L: int) -> str:
+    """Along the wave, from the output (0) to the input (L)."""
+    position = arrival / L * (len(RAMP) - 1)
+    i = min(int(position), len(RAMP) - 2)
+    return mix(RAMP[i], RAMP[i + 1], position - i)
+
+
+def mix(first: str, second: str, share: float) -> str:
+    """``share`` of the second colour in the first; both as ``#rrggbb``."""
+    channels = zip(bytes.fromhex(first[1:]), bytes.fromhex(second[1:]), strict=True)
+    return "#" + bytes(round(a + (b - a) * share) for a, b in channels).hex()
+
+
+def as_svg(net: Graph, in_shape: Sequence[int], title: str = "") -> str:
+    """The network as an SVG document: a row per level, predictions going down, the wave of energy coming up.
+
+    Colour is the step at which the wave arrives. Dashed nodes only pass on; red marks short cuts and nodes that energy
+    reaches early. Where animation is shown, each node lights up when energy reaches it.
+    """
+    places = survey(net, in_shape)
+    box = max(map(_box_width, places))
+    corner = {p.name: (LEFT + p.lane * (box + GAP), TOP + p.level * ROW) for p in places}
+    edges = [(u, p.name, p.level - net.level[u]) for p in places for u in p.parents]
+    longest = max(jump for _, _, jump in edges)
+    axis = max(x for x, _ in corner.values()) + box + (_bow(longest) if longest > 1 else 0) + 26
+    notes = _notes(places)
+    letters = max(len(line) for line in (summary(places), *notes))
+    width = round(max(axis + 52, TITLE_LETTER * len(title) + 2 * EDGE, LETTER * letters + 2 * EDGE))
+    bottom = TOP + net.L * ROW + BOX
+    height = bottom + 24 + 17 * len(notes)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="deeppc-net" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}">',
+            f"<title>{escape(title or 'A predictive coding network')}: {summary(places)}</title>",
+            STYLE,
+            f'<rect width="{width}" height="{height}" rx="10" fill="#ffffff"/>',
+            _text(EDGE, 34, title or "Network", "title"),
+            _text(EDGE, 55, summary(places)),
+            _text(EDGE, 72, warning(places), "alarm"),
+            *_axes(axis, net.L),
+            *(_edge(corner[u], corner[v], box, jump, _edge_colour(u, v, net)) for u, v, jump in edges),
+            *(_box(place, corner[place.name], box, net.L) for place in places),
+            *(_text(EDGE, bottom + 30 + 17 * i, note, "grey") for i, note in enumerate(notes)),
+            "</svg>\n",
+        ]
+    )
+
+
+def _notes(places: Sequence[Place]) -> list[str]:
+    """How to read the picture: only what is in it."""
+    notes = ["t: the step at which energy arrives"]
+    if any(p.relay for p in places):
+        notes.append("dashed: only passes its parents' sum on")
+    if any(p.early for p in places):
+        notes.append("red: energy takes a short cut and is early")
+    return notes
+
+
+def _axes(x: float, L: int) -> list[str]:
+    """Levels on the left; on the right the wave, an arrow from the output up past the steps of inference."""
+    middle = [TOP + level * ROW + BOX / 2 for level in range(L + 1)]
+    top = middle[0]
+    stops = "".join(f'<stop offset="{i / L:.3f}" stop-color="{colour(L - i, L)}"/>' for i in range(L + 1))
+    return [
+        _text(LEFT - 14, TOP - 14, "level", "grey", "end"),
+        *(_text(LEFT - 14, y + 4, str(level), "grey", "end") for level, y in enumerate(middle)),
+        f'<linearGradient id="deeppc-wave{L}" x1="0" y1="0" x2="0" y2="1">{stops}</linearGradient>',
+        f'<rect x="{x - 2}" y="{top}" width="4" height="{middle[-1] - top}" rx="2" fill="url(#deeppc-wave{L})"/>',
+        f'<path d="M{x - 7},{top + 3} l7,-13 l7,13 z" fill="{colour(L, L)}"/>',
+        _text(x, TOP - 14, "energy", "grey", "middle"),
+        *(_text(x + 11, y + 4, f"t={L - level}", "grey") for level, y in enumerate(middle) if level),
+    ]
+
+
+def _edge(start: tuple[float, float], end: tuple[float, float], box: float, jump: int, hue: str) -> str:
+    """A curve from a parent down to its child; one that skips levels goes around the boxes between."""
+    (x0, y0), (x1, y1) = start, end
+    if jump == 1:
+        x0, x1, y0 = x0 + box / 2, x1 + box / 2, y0 + BOX
+        handles = f"{x0},{(y0 + y1) / 2} {x1},{(y0 + y1) / 2}"
+    else:
+        x0, x1, y0, y1 = x0 + box, x1 + box, y0 + BOX / 2, y1 + BOX / 2
+        bow = round(max(x0, x1) + _bow(jump) / 0.75)  # a Bezier curve goes three quarters of the way to its handles
+        handles = f"{bow},{y0} {bow},{y1}"
+    return f'<path class="edge" stroke="{hue}" d="M{x0},{y0} C{handles} {x1},{y1}"/>'
+
+
+def _edge_colour(parent: str, child: str, net: Graph) -> str:
+    """The child's, but red for a short cut. None leads to the data, which stand still."""
+    if parent != INPUT and net.level[child] - net.level[parent] > 1:
+        return ALARM
+    return colour(net.arrival[child], net.L)
+
+
+def _bow(jump: int) -> int:
+    """How far an edge that skips levels swings out: further, the more it skips."""
+    return 12 + 8 * min(jump, 16)
+
+
+def _box(place: Place, corner: tuple[float, float], width: float, L: int) -> str:
+    x, y = corner
+    left, right = x + 10, x + width - 10
+    hue = colour(place.arrival, L) if place.moves else GREY
+    line = ALARM if place.early else hue
+    fill = "#ffffff" if place.relay else mix(hue, "#ffffff", 0.86)
+    dashes = ' stroke-dasharray="4 3"' if place.relay else ""
+    frame = f'x="{x}" y="{y}" width="{width}" height="{BOX}" rx="7" stroke="{line}"'
+    timing = f"animation-duration: {(L + 4) * SECONDS:.2f}s; animation-delay: {place.hops * SECONDS:.2f}s"
+    return "".join(
+        [
+            f"<g><title>{escape(_tip(place))}</title>",
+            f'<rect {frame} fill="{fill}" stroke-width="1.5"{dashes}/>',
+            _text(left, y + 17, place.name, "name"),
+            _text(right, y + 17, _badge(place), anchor="end", fill=line),
+            _text(left, y + 33, place.size),
+            _text(right, y + 33, count(place.parameters), "grey", "end"),
+            f'<rect {frame} class="glow" style="{timing}"/>' if place.moves else "",
+            "</g>",
+        ]
+    )
+
+
+def _box_width(place: Place) -> int:
+    """Room for both lines of a box."""
+    above = NAME_LETTER * len(place.name) + LETTER * len(_badge(place))
+    below = LETTER * (len(place.size) + len(count(place.parameters)))
+    return round(max(above, below)) + 34
+
+
+def _badge(place: Place) -> str:
+    if not place.moves:
+        return "data"
+    return f"t={place.hops}, not {place.arrival}" if place.early else f"t={place.arrival}"
+
+
+def _tip(place: Place) -> str:
+    if not place.moves:
+        return f"the data, {place.size}"
+    early = f", but energy is there at step {place.hops}" if place.early else ""
+    return (
+        f"{place.name} = f({', '.join(place.parents)}), {place.size}, {place.parameters:,} parameters. "
+        f"Level {place.level}: the wave arrives at step {place.arrival}{early}."
+    )
+
+
+def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start", fill: str = "") -> str:
+    colour_of_its_own = f' style="fill: {fill}"' if fill else ""
+    return f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}"{colour_of_its_own}>{escape(text)}</text>'
+
+
+def count(n: int) -> str:
+    """``2359296`` as ``2.36M``; nothing for 0."""
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if n >= 0.9995 * unit:  # what three digits round up to it
+            return f"{n / unit:.3g}{letter}"
+    return str(n or "")

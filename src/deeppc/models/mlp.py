@@ -1,0 +1,40 @@
+"""A multilayer perceptron: the smallest deep network, for samples of any shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from deeppc.graph import Graph
+from deeppc.models.layers import Style, check_sizes, in_a_row, parts
+
+
+def mlp(
+    hidden: Sequence[int] = (256, 256, 256),
+    *,
+    classes: int = 10,
+    in_shape: tuple[int, ...] = (3, 32, 32),
+    width: float = 1.0,
+    activation: str = "gelu",
+    norm: str = "none",
+    affine: bool = True,
+) -> Graph:
+    """The chain ``hidden1, hidden2, ..., linear``; a hidden node is linear -> (norm) -> activation.
+
+    ``in_shape`` may have any number of dimensions; the rest as in :func:`deeppc.models.build`. Weights start as torch
+    starts them.
+    """
+    check_sizes(in_shape, classes)
+    style = Style(width, activation, norm, affine)
+    sizes = [math.prod(in_shape), *map(style.channels, hidden)]
+    nodes: dict[str, nn.Module] = {}
+    for i, (before, size) in enumerate(pairwise(sizes), 1):
+        flatten = nn.Flatten() if i == 1 else None
+        linear, norm_layer = nn.Linear(before, size), style.normalise(size, nn.BatchNorm1d)
+        nodes[f"hidden{i}"] = nn.Sequential(parts(flatten=flatten, linear=linear, norm=norm_layer, act=style.act()))
+    flatten = None if nodes else nn.Flatten()
+    nodes["linear"] = nn.Sequential(parts(flatten=flatten, linear=nn.Linear(sizes[-1], classes)))
+    return in_a_row(nodes)

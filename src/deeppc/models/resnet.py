@@ -1,0 +1,95 @@
+"""ResNets: pre-activation blocks, with or without the auxiliary nodes that slow energy on the skip paths.
+
+Every convolution is preceded by its norm and activation (norm -> act -> conv, He et al. 2016b) and has no bias. The
+stem is a bare 3x3 convolution. A shortcut is a bare 1x1 convolution on the block's input where the shape changes,
+the identity elsewhere. The head, (norm ->) act -> global mean -> linear, is one node: the output.
+
+With auxiliary nodes a block whose input is the sum ``s`` of its parents is
+
+    m1 = conv1(act(s))     m2 = conv2(act(m1))      the main path
+    a1 = shortcut(s)       a2 = a1                  beside it, as long
+
+and the next block's parents are ``m2`` and ``a2``: each edge joins neighbouring levels, so that energy comes down both
+paths at the same step. Without them it is
+
+    m1 = conv1(act(x))     m2 = conv2(act(m1)) + shortcut(x)
+
+and energy takes the short cut. The feed-forward pass is the same. So are the parameters, made and listed in the same
+order: under one seed both start alike, and
+``plain.load_state_dict(dict(zip(plain.state_dict(), net.state_dict().values())))`` converts one into the other.
+
+Weights start as torch starts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from deeppc.graph import INPUT, Graph, Sum
+from deeppc.models.layers import Style, check_images, parts
+
+BLOCKS = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2)}
+STEM_CHANNELS = 64  # those of the first stage too; each stage after it has twice the channels, at half the resolution
+
+
+def resnet(
+    blocks: Sequence[int],
+    *,
+    classes: int = 10,
+    in_shape: tuple[int, ...] = (3, 32, 32),
+    width: float = 1.0,
+    activation: str = "gelu",
+    norm: str = "none",
+    affine: bool = True,
+    aux: bool = True,
+) -> Graph:
+    """A ResNet with so many ``blocks`` in each stage: (2, 2, 2, 2) has 18 levels, (3, 4, 6, 3) has 34.
+
+    Nodes: ``stem``, ``s1b1_m1``, ``s1b1_m2`` (and ``s1b1_a1``, ``s1b1_a2``) for stage 1, block 1, ..., ``head``. Images
+    of any size fit. ``in_shape`` is (channels, height, width); the rest as in :func:`deeppc.models.build`.
+    """
+    check_images(in_shape, classes)
+    style = Style(width, activation, norm, affine)
+    channels = style.channels(STEM_CHANNELS)
+    nodes: dict[str, tuple[nn.Module, Sequence[str]]] = {"stem": (_conv(in_shape[0], channels, 3), [INPUT])}
+    tail = ["stem"]  # the nodes whose sum is the next block's input
+    for stage, count in enumerate(blocks):
+        out = style.channels(STEM_CHANNELS * 2**stage)
+        for block in range(count):
+            stride = 2 if stage > 0 and block == 0 else 1
+            m1, m2, a1, a2 = (f"s{stage + 1}b{block + 1}_{part}" for part in ("m1", "m2", "a1", "a2"))
+            first = parts(norm=style.normalise(channels), act=style.act(), conv=_conv(channels, out, 3, stride))
+            second = parts(norm=style.normalise(out), act=style.act(), conv=_conv(out, out, 3))
+            shortcut = _conv(channels, out, 1, stride) if stride > 1 or channels != out else None
+            nodes[m1] = (Sum(first), tail)
+            if aux:
+                nodes[m2] = (nn.Sequential(second), [m1])
+                nodes[a1] = (Sum(parts(shortcut=shortcut)), tail)
+                nodes[a2] = (nn.Identity(), [a1])
+                tail = [m2, a2]
+            else:
+                nodes[m2] = (Residual(nn.Sequential(second), shortcut or nn.Identity()), [m1, *tail])
+                tail = [m2]
+            channels = out
+    mean = parts(norm=style.normalise(channels), act=style.act(), pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
+    nodes["head"] = (Sum(mean | parts(linear=nn.Linear(channels, classes))), tail)
+    return Graph(nodes)
+
+
+class Residual(nn.Module):
+    """``main(m) + shortcut(x)``: the end of a block without auxiliary nodes."""
+
+    def __init__(self, main: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.main = main
+        self.shortcut = shortcut
+
+    def forward(self, m: Tensor, x: Tensor) -> Tensor:
+        total: Tensor = self.main(m) + self.shortcut(x)
+        return total
+
+
+def _conv(channels: int, out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, bias=False)

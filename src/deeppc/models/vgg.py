@@ -1,0 +1,91 @@
+"""VGG: a chain of 3x3 convolutions, then linear layers. A value node after each.
+
+A plan is the network. ``128`` is a convolution to 128 channels,
+
+    conv 3x3 -> (norm) -> activation -> (max-pool 2) -> value node
+
+``M`` pools after it, ``v`` leaves out its padding, ``4096L`` is a linear layer with an activation. The last linear
+layer, to the classes, stands in no plan because all have it.
+
+A convolution keeps its bias beside a norm, so that nets that differ in the norm differ in nothing else. Weights
+start as torch starts them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from torch import nn
+
+from deeppc.graph import Graph
+from deeppc.models.layers import Style, check_images, in_a_row, parts
+
+PLANS = {
+    "vgg5": "128M 256M 512M 512vM",
+    "vgg7": "128M 128 256M 256v 512M 512v",
+    "vgg10": "64 128 128M 128 256M 256 256M 256 512M",
+    "vgg15": "64 64M 128 128M 256 256 256M 512 512 512M 512 512 512M 4096L",
+}
+
+
+def vgg(
+    plan: str,
+    *,
+    classes: int = 10,
+    in_shape: tuple[int, ...] = (3, 32, 32),
+    width: float = 1.0,
+    activation: str = "gelu",
+    norm: str = "none",
+    affine: bool = True,
+) -> Graph:
+    """The chain ``conv1, conv2, ..., (hidden1, ...,) linear``. ``plan`` is a plan, not a name: ``vgg(PLANS["vgg5"])``.
+
+    ``in_shape`` is (channels, height, width); the rest as in :func:`deeppc.models.build`.
+    """
+    check_images(in_shape, classes)
+    style = Style(width, activation, norm, affine)
+    convs, hidden = _parse(plan)
+    smallest = _smallest_image(convs)
+    channels, *size = in_shape
+    if min(size) < smallest:
+        raise ValueError(
+            f"images of {size[0]}x{size[1]} are too small for the plan {plan!r}: the smallest that fit are "
+            f"{smallest}x{smallest}"
+        )
+
+    nodes: dict[str, nn.Module] = {}
+    for i, (count, unpadded, pooled) in enumerate(convs, 1):
+        conv = nn.Conv2d(channels, style.channels(count), 3, padding=0 if unpadded else 1)
+        channels = conv.out_channels
+        pool = nn.MaxPool2d(2) if pooled else None
+        nodes[f"conv{i}"] = nn.Sequential(parts(conv=conv, norm=style.normalise(channels), act=style.act(), pool=pool))
+        size = [(s - 2 * unpadded) // (2 if pooled else 1) for s in size]
+
+    features = channels * size[0] * size[1]
+    flatten: nn.Module | None = nn.Flatten()
+    for i, count in enumerate(hidden, 1):
+        linear = nn.Linear(features, style.channels(count))
+        features = linear.out_features
+        nodes[f"hidden{i}"] = nn.Sequential(parts(flatten=flatten, linear=linear, act=style.act()))
+        flatten = None
+    nodes["linear"] = nn.Sequential(parts(flatten=flatten, linear=nn.Linear(features, classes)))
+    return in_a_row(nodes)
+
+
+def _parse(plan: str) -> tuple[list[tuple[int, bool, bool]], list[int]]:
+    """The convolutions as (channels, unpadded, pooled), and the sizes of the hidden linear layers."""
+    if not re.fullmatch(r"\d+v?M?( \d+v?M?)*( \d+L)*", plan):
+        raise ValueError(
+            f"cannot read the plan {plan!r}: expected convolutions such as 128, 128M, 128v, 128vM, then linear layers "
+            "such as 4096L, with a space between"
+        )
+    convs = [(int(n), bool(v), bool(m)) for n, v, m in re.findall(r"(\d+)(v?)(M?)(?: |$)", plan)]
+    return convs, [int(n) for n in re.findall(r"(\d+)L", plan)]
+
+
+def _smallest_image(convs: list[tuple[int, bool, bool]]) -> int:
+    """The height or width of which one pixel is left, found from the last layer back."""
+    size = 1
+    for _, unpadded, pooled in reversed(convs):
+        size = size * (2 if pooled else 1) + (2 if unpadded else 0)
+    return size

@@ -1,0 +1,336 @@
+"""The networks are the paper's: counts and levels of SPEC section 5, and passes written by hand with plain torch."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from deeppc import Graph
+from deeppc.drawing import activity_shapes
+from deeppc.models import ACTIVATIONS, NAMES, NORMS, build
+from deeppc.models.mlp import mlp
+from deeppc.models.resnet import resnet
+from deeppc.models.vgg import vgg
+
+TABLE = {  # levels, parameters at 10 classes, 32x32, no norm
+    "vgg5": (5, 3_843_850),
+    "vgg7": (7, 4_581_514),
+    "vgg10": (10, 3_636_874),
+    "vgg15": (15, 16_856_906),
+    "resnet10": (10, 4_897_482),
+    "resnet18": (18, 11_164_362),
+}
+SMALLEST = {"vgg5": 32, "vgg7": 32, "vgg10": 16, "vgg15": 32, "resnet10": 1, "resnet18": 1}
+
+
+def parameters(net: nn.Module) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
+def load_by_position(target: nn.Module, source: nn.Module) -> None:
+    target.load_state_dict(dict(zip(target.state_dict(), source.state_dict().values(), strict=True)))
+
+
+# --- the table
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_levels_and_parameters_are_the_papers(name: str) -> None:
+    net = build(name)
+    assert (net.L, parameters(net)) == TABLE[name]
+
+
+@pytest.mark.parametrize("name", ["resnet10", "resnet18"])
+def test_auxiliary_nodes_cost_no_parameters_and_no_levels(name: str) -> None:
+    net = build(name, aux=False)
+    assert (net.L, parameters(net)) == TABLE[name]
+
+
+@pytest.mark.parametrize("name", ["vgg5", "vgg7", "vgg10", "vgg15", "mlp"])
+def test_a_chain_has_one_value_node_per_layer_with_weights(name: str) -> None:
+    net = build(name, width=0.05)
+    for v, module in net.nodes.items():
+        assert sum(isinstance(m, nn.Conv2d | nn.Linear) for m in module.modules()) == 1, v
+    assert net.hops == net.arrival
+
+
+def test_the_stage_plan_gives_the_depth() -> None:
+    net = resnet(blocks=(3, 4, 6, 3), width=0.05)
+    assert net.L == 34
+    assert net.hops == net.arrival
+
+
+# --- passes written by hand
+
+
+def c(before: int, after: int, padding: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(before, after, 3, padding=padding)
+
+
+def by_hand(name: str) -> nn.Sequential:
+    act, pool = nn.GELU(approximate="tanh"), nn.MaxPool2d(2)
+    return {
+        "vgg5": lambda: nn.Sequential(
+            *(c(3, 128), act, pool, c(128, 256), act, pool, c(256, 512), act, pool),
+            *(c(512, 512, 0), act, pool, nn.Flatten(), nn.Linear(512, 10)),
+        ),
+        "vgg7": lambda: nn.Sequential(
+            *(c(3, 128), act, pool, c(128, 128), act, c(128, 256), act, pool, c(256, 256, 0), act),
+            *(c(256, 512), act, pool, c(512, 512, 0), act, nn.Flatten(), nn.Linear(512, 10)),
+        ),
+        "vgg10": lambda: nn.Sequential(
+            *(c(3, 64), act, c(64, 128), act, c(128, 128), act, pool, c(128, 128), act, c(128, 256), act, pool),
+            *(c(256, 256), act, c(256, 256), act, pool, c(256, 256), act, c(256, 512), act, pool),
+            *(nn.Flatten(), nn.Linear(512 * 4, 10)),
+        ),
+        "vgg15": lambda: nn.Sequential(
+            *(c(3, 64), act, c(64, 64), act, pool, c(64, 128), act, c(128, 128), act, pool),
+            *(c(128, 256), act, c(256, 256), act, c(256, 256), act, pool),
+            *(c(256, 512), act, c(512, 512), act, c(512, 512), act, pool),
+            *(c(512, 512), act, c(512, 512), act, c(512, 512), act, pool),
+            *(nn.Flatten(), nn.Linear(512, 4096), act, nn.Linear(4096, 10)),
+        ),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["vgg5", "vgg7", "vgg10", "vgg15"])
+def test_vgg_is_the_plain_sequence(name: str) -> None:
+    net, reference = build(name), by_hand(name)
+    load_by_position(reference, net)
+    x = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(net(x), reference(x))
+
+
+class Block(nn.Module):
+    """A pre-activation block as one writes it in plain torch."""
+
+    def __init__(self, before: int, after: int, stride: int, norm: bool) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(before) if norm else nn.Identity()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(after) if norm else nn.Identity()
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.shortcut = (
+            nn.Conv2d(before, after, 1, stride, bias=False) if stride > 1 or before != after else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.conv1(torch.relu(self.norm1(x)))
+        return self.conv2(torch.relu(self.norm2(h))) + self.shortcut(x)
+
+
+class PlainResNet(nn.Module):
+    def __init__(self, per_stage: int, norm: bool) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        blocks = []
+        for before, after, stride in ((16, 16, 1), (16, 32, 2), (32, 64, 2), (64, 128, 2)):
+            blocks += [Block(before, after, stride, norm)]
+            blocks += [Block(after, after, 1, norm) for _ in range(per_stage - 1)]
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.BatchNorm2d(128) if norm else nn.Identity()
+        self.linear = nn.Linear(128, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.blocks(self.stem(x))))
+        return self.linear(x.mean((2, 3)))
+
+
+@pytest.mark.parametrize("aux", [True, False])
+@pytest.mark.parametrize("norm", ["none", "bf"])
+@pytest.mark.parametrize(("name", "per_stage"), [("resnet10", 1), ("resnet18", 2)])
+def test_resnet_is_the_plain_residual_pass(name: str, per_stage: int, norm: str, aux: bool) -> None:
+    net = build(name, width=0.25, activation="relu", norm=norm, aux=aux).double()
+    reference = PlainResNet(per_stage, norm == "bf").double()
+    x = torch.randn(3, 3, 16, 16, dtype=torch.float64)
+    net(x)  # running statistics that are not the default ones
+    load_by_position(reference, net)
+    for mode in (True, False):
+        net.train(mode)
+        reference.train(mode)
+        torch.testing.assert_close(net(x), reference(x), rtol=1e-12, atol=1e-12)
+
+
+def test_mlp_is_the_plain_sequence() -> None:
+    net = mlp((20, 30), in_shape=(2, 3, 4), classes=5, activation="hard_tanh")
+    reference = nn.Sequential(
+        *(nn.Flatten(), nn.Linear(24, 20), nn.Hardtanh(), nn.Linear(20, 30), nn.Hardtanh(), nn.Linear(30, 5))
+    )
+    load_by_position(reference, net)
+    x = torch.randn(2, 2, 3, 4)
+    torch.testing.assert_close(net(x), reference(x))
+
+
+def test_mlp_may_have_no_hidden_layer() -> None:
+    net = mlp((), in_shape=(1, 8, 8))
+    assert (net.L, net(torch.zeros(1, 1, 8, 8)).shape) == (1, (1, 10))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_takes_other_images_and_classes(name: str) -> None:
+    net = build(name, classes=7, in_shape=(1, 32, 40), width=0.05)
+    assert net(torch.zeros(2, 1, 32, 40)).shape == (2, 7)
+
+
+def test_value_nodes_stand_after_the_pool() -> None:
+    shapes = activity_shapes(build("vgg7"), (3, 32, 32))
+    assert list(shapes.values()) == [
+        *((3, 32, 32), (128, 16, 16), (128, 16, 16), (256, 8, 8)),
+        *((256, 6, 6), (512, 3, 3), (512, 1, 1), (10,)),
+    ]
+
+
+# --- auxiliary nodes
+
+
+def test_with_auxiliary_nodes_energy_comes_when_it_should() -> None:
+    net = build("resnet18", width=0.05)
+    assert net.hops == net.arrival
+    assert all(net.level[v] == net.level[p] + 1 for v, parents in net.parents.items() for p in parents)
+
+
+def test_without_auxiliary_nodes_energy_takes_the_short_cut() -> None:
+    net = build("resnet18", width=0.05, aux=False)
+    assert (net.hops["stem"], net.arrival["stem"]) == (9, 17)  # one hop per block, and the head
+
+
+def test_block_with_auxiliary_nodes_is_wired_as_in_the_spec() -> None:
+    net = build("resnet18", width=0.05)
+    assert {v: net.parents[v] for v in ("s1b2_m1", "s1b2_m2", "s1b2_a1", "s1b2_a2", "s2b1_m1")} == {
+        "s1b2_m1": ("s1b1_m2", "s1b1_a2"),
+        "s1b2_m2": ("s1b2_m1",),
+        "s1b2_a1": ("s1b1_m2", "s1b1_a2"),
+        "s1b2_a2": ("s1b2_a1",),
+        "s2b1_m1": ("s1b2_m2", "s1b2_a2"),
+    }
+    assert [v for v in net.nodes if v.endswith("a1") and parameters(net.nodes[v])] == ["s2b1_a1", "s3b1_a1", "s4b1_a1"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_auxiliary_nodes_change_nothing_in_the_feed_forward_pass(norm: str) -> None:
+    torch.manual_seed(0)
+    net = build("resnet18", width=0.1, norm=norm)
+    torch.manual_seed(0)
+    plain = build("resnet18", width=0.1, norm=norm, aux=False)
+    x = torch.randn(2, 3, 16, 16)
+    assert torch.equal(net(x), plain(x)), "one seed, one network"
+    for p in net.parameters():
+        nn.init.normal_(p, std=0.1)
+    load_by_position(plain, net)
+    assert torch.equal(net(x), plain(x)), "state dicts convert by position"
+
+
+# --- width, activation, norm
+
+
+@pytest.mark.parametrize(("width", "channels"), [(0.3, [19, 38, 38, 38, 77]), (1e-3, [1, 1, 1, 1, 1])])
+def test_width_scales_every_channel_count(width: float, channels: list[int]) -> None:
+    net = build("vgg10", width=width)
+    assert [m.out_channels for m in net.modules() if isinstance(m, nn.Conv2d)][:5] == channels
+
+
+def test_a_stride_needs_a_convolution_even_where_the_channels_stay() -> None:
+    net = build("resnet10", width=1e-3)
+    assert net(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+
+
+def test_width_scales_hidden_linear_layers_but_not_the_output() -> None:
+    assert [m.out_features for m in build("vgg15", width=0.25).modules() if isinstance(m, nn.Linear)] == [1024, 10]
+    assert [m.out_features for m in build("mlp", width=0.5).modules() if isinstance(m, nn.Linear)] == [128] * 3 + [10]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_no_activation_works_in_place(name: str, activation: str) -> None:
+    net = build(name, width=0.02, activation=activation)
+    assert not any(getattr(m, "inplace", False) for m in net.modules())
+
+
+def test_activations_are_what_they_are_called() -> None:
+    x = torch.linspace(-3, 3, 13)
+    inner = (2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)
+    expected = {
+        "gelu": 0.5 * x * (1 + torch.tanh(inner)),
+        "relu": x.clamp(min=0),
+        "leaky_relu": torch.where(x > 0, x, 0.01 * x),
+        "hard_tanh": x.clamp(-1, 1),
+    }
+    assert expected.keys() == ACTIVATIONS.keys()
+    for name, make in ACTIVATIONS.items():
+        torch.testing.assert_close(make()(x), expected[name])
+
+
+@pytest.mark.parametrize("norm", ["bn", "bf"])
+@pytest.mark.parametrize(
+    ("name", "layers"), [("vgg5", 4), ("vgg15", 13), ("resnet10", 9), ("resnet18", 17), ("mlp", 3)]
+)
+def test_norm_layers(name: str, layers: int, norm: str) -> None:
+    plain = build(name, width=0.05)
+    net, bare = (build(name, width=0.05, norm=norm, affine=affine) for affine in (True, False))
+    for each in (net, bare):
+        norms = [m for m in each.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+        assert len(norms) == layers
+        assert all(getattr(m, "thawed", False) == (norm == "bn") for m in norms)
+    assert parameters(bare) == parameters(plain) < parameters(net)
+
+
+def test_vgg_norm_stands_between_convolution_and_activation() -> None:
+    kinds = [type(m) for m in build("vgg5", width=0.05, norm="bf", activation="relu").nodes["conv1"].children()]
+    assert kinds == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d]
+
+
+def test_weights_are_called_the_same_with_and_without_a_norm() -> None:
+    plain, net = build("resnet10", width=0.05), build("resnet10", width=0.05, norm="bf")
+    assert plain.state_dict().keys() <= net.state_dict().keys()
+
+
+# --- what cannot be built
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_the_smallest_image_that_fits(name: str) -> None:
+    n = SMALLEST[name]
+    net = build(name, in_shape=(3, n, n), width=0.02)
+    assert net(torch.zeros(1, 3, n, n)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("name", ["vgg5", "vgg7", "vgg10", "vgg15"])
+def test_a_too_small_image_is_refused_with_the_smallest_that_fits(name: str) -> None:
+    n = SMALLEST[name]
+    with pytest.raises(ValueError, match=rf"{n - 1}x64 are too small .* the smallest that fit are {n}x{n}"):
+        build(name, in_shape=(3, n - 1, 64))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "resnet81"}, "unknown model 'resnet81': did you mean 'resnet18'.* mlp, vgg5, vgg7"),
+        ({"name": "transformer"}, "unknown model 'transformer': Choose mlp"),
+        ({"activation": "GELU"}, "unknown activation 'GELU': did you mean 'gelu'.* relu, leaky_relu, hard_tanh"),
+        ({"norm": "batch"}, "unknown norm 'batch': Choose none, bn, bf"),
+        ({"width": 0}, "width is 0, but must be positive"),
+        ({"width": float("nan")}, "width is nan"),
+        ({"classes": 0}, "classes is 0"),
+        ({"in_shape": (32, 32)}, r"needs \(channels, height, width\)"),
+        ({"in_shape": (3, 32, 0)}, "all at least 1"),
+        ({"in_shape": ()}, "all at least 1"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_with_reasons(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(**{"name": "resnet10", **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("plan", ["", "128X", "128M  256", "4096L", "128 4096L 128", "128Mv"])
+def test_a_plan_that_cannot_be_read_is_refused(plan: str) -> None:
+    with pytest.raises(ValueError, match="cannot read the plan"):
+        vgg(plan)
+
+
+def test_build_gives_a_graph_whose_nodes_a_person_can_read() -> None:
+    names = {name: list(build(name, width=0.02).nodes) for name in ("mlp", "vgg5", "vgg15", "resnet10")}
+    assert names["mlp"] == ["hidden1", "hidden2", "hidden3", "linear"]
+    assert names["vgg5"] == ["conv1", "conv2", "conv3", "conv4", "linear"]
+    assert names["vgg15"][-3:] == ["conv13", "hidden1", "linear"]
+    assert names["resnet10"][:3] + names["resnet10"][-1:] == ["stem", "s1b1_m1", "s1b1_m2", "head"]
+    assert isinstance(build("mlp"), Graph)
