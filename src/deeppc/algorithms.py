@@ -204,7 +204,7 @@ class Algorithm:
         _check(images, labels)
         softmax = (lambda mu: torch.softmax(mu, dim=1)) if self.loss == "cross_entropy" else None
         state = engine.State(net, images, respond=softmax, kept=kept)
-        target = _target(labels, state.logits)
+        target = _target(labels, state.mu0[net.output])
         beta: engine.Scale = self.beta if self.family != "bp" else 1.0
         if self.centred:
             sign = 2 * torch.randint(0, 2, (), device=target.device) - 1
@@ -221,19 +221,15 @@ class Algorithm:
         """Precision on the sender's error (the energy's gradient), or on the receiver's whole update."""
         still = (INPUT, net.output)
         if self.precision_on == "energy":
-            send: Callable[[str, int], float] = lambda v, t: self._pi(t, net.arrival[v], T)  # noqa: E731
-            receive: Callable[[str, int], float] = lambda v, t: 0.0 if v in still else 1.0  # noqa: E731
-        else:
-            send = lambda v, t: 1.0  # noqa: E731
-            receive = lambda v, t: 0.0 if v in still else self._pi(t, net.arrival[v] - 1, T)  # noqa: E731
-        return engine.Descent(self.lr_x, self.momentum_x, self.nesterov, send, receive)
+            return self._sgd(lambda v, t: self._pi(t, net.arrival[v], T), lambda v, t: float(v not in still))
+        return self._sgd(lambda v, t: 1.0, lambda v, t: 0.0 if v in still else self._pi(t, net.arrival[v] - 1, T))
 
     def _relax_freely(self, state: engine.State) -> None:
         """Unclamp the output and let the network settle towards its feed-forward state, with precision 1."""
-        free = engine.Descent(
-            self.lr_x, self.momentum_x, self.nesterov, lambda v, t: 1.0, lambda v, t: float(v != INPUT)
-        )
-        engine.infer(state, self.free_steps, free)
+        engine.infer(state, self.free_steps, self._sgd(lambda v, t: 1.0, lambda v, t: float(v != INPUT)))
+
+    def _sgd(self, send: engine.Weight, receive: engine.Weight) -> engine.Descent:
+        return engine.Descent(self.lr_x, self.momentum_x, self.nesterov, send, receive)
 
     def _forward_nodes(self, net: Graph) -> list[str]:
         last = math.inf if self.forward_last is None else self.forward_last
@@ -276,8 +272,8 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _result(state: engine.State, energy: dict[str, Tensor]) -> Result:
-    zero = torch.zeros((), device=state.logits.device)
-    return Result(state.logits, {v: energy.get(v, zero) for v in state.net.nodes}, state.work)
+    zero = torch.zeros((), device=state.response0.device)
+    return Result(state.mu0[state.net.output], {v: energy.get(v, zero) for v in state.net.nodes}, state.work)
 
 
 def _check(images: Tensor, labels: Tensor) -> None:

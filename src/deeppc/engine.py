@@ -31,6 +31,7 @@ from deeppc.graph import INPUT, Graph
 from deeppc.norm import draws_numbers, freezable, frozen, replayed
 
 Scale = float | Tensor
+Weight = Callable[[str, int], float]  # of a node at a step
 Parameters = Mapping[str, Sequence[nn.Parameter]]
 Gradients = dict[str, tuple[float, list[Tensor | None]]]  # by node: precision, gradient of each weight
 Observer = Callable[[int, "State"], None]
@@ -70,7 +71,7 @@ class State:
         self.net = net
         self.work = Work()
         self.d: dict[str, Tensor] = {}  # of nodes that have moved; all others are exactly 0
-        self._relearnt: set[str] = set()  # nodes whose weights have changed since initialisation
+        self.relearnt: set[str] = set()  # nodes whose weights have changed since initialisation
         self.batch = images.shape[0]
         self._respond = respond
         self._activities = {INPUT: images}
@@ -85,11 +86,6 @@ class State:
             if v in kept:
                 self.kept[v] = prediction
         self.response0 = _wide(self._response(net.output, self.mu0[net.output]))
-
-    @property
-    def logits(self) -> Tensor:
-        """The feed-forward answer."""
-        return self.mu0[self.net.output]
 
     def clamp(self, target: Tensor, beta: Scale) -> None:
         """Move the output towards the target: ``x_out = mu0_out + beta (y - mu0_out)``."""
@@ -106,7 +102,7 @@ class State:
 
     def undisturbed(self, v: str) -> bool:
         """The prediction of ``v`` is the initial one: neither its parents nor its weights have changed."""
-        return v not in self._relearnt and not any(p in self.d for p in self.net.parents[v])
+        return v not in self.relearnt and not any(p in self.d for p in self.net.parents[v])
 
     def at_rest(self, v: str) -> bool:
         """No error is possible: neither the node nor what predicts it has changed since initialisation."""
@@ -170,15 +166,8 @@ class State:
         """One step of SGD on ``d_v``; the predictions that ``x_v`` enters are out of date then."""
         m = descent.momentum
         if m:
-            gradient = force.applied(None, 1.0) if force else None
-            buffer = momentum[v].mul_(m) if v in momentum else None
-            if gradient is not None:
-                buffer = gradient.clone() if buffer is None else buffer.add_(gradient)
-            assert buffer is not None, "without momentum and without a force a node is not moved"
-            momentum[v] = buffer
-            force = Force([(m, buffer)] if descent.nesterov else [(1.0, buffer)])
-            if gradient is not None and descent.nesterov:
-                force.append((1.0, gradient))
+            momentum[v] = force.applied(momentum[v].mul_(m) if v in momentum else None, 1.0)
+            force = Force([*force, (m, momentum[v])] if descent.nesterov else [(1.0, momentum[v])])
         self.d[v] = force.applied(self.d.get(v), -descent.lr)
         self._activities.pop(v, None)
         for successor in self.net.successors[v]:
@@ -190,11 +179,6 @@ class State:
         for v in self.net.nodes:
             self._activities.pop(v, None)
             self.predictions.pop(v, None)
-
-    def relearnt(self, v: str) -> None:
-        """The weights of ``v`` have changed: its prediction is out of date."""
-        self._relearnt.add(v)
-        self.predictions.pop(v, None)
 
     def energy(self, v: str, eps: Tensor, prediction: Prediction | None = None) -> Tensor:
         """``1/2 |eps_v|^2``, or the output's cross-entropy, mean over the batch."""
@@ -233,15 +217,15 @@ class Descent:
     lr: float
     momentum: float
     nesterov: bool
-    send: Callable[[str, int], float]
-    receive: Callable[[str, int], float]
+    send: Weight
+    receive: Weight
 
 
 @dataclass(frozen=True)
 class WeightSteps:
     """Weight updates at every inference step (iPC): how strongly each node learns, and who applies the gradients."""
 
-    precision: Callable[[str, int], float]
+    precision: Weight
     apply: Callable[[Gradients], None]
     parameters: Parameters
 
@@ -295,7 +279,8 @@ def infer(
         if weights is not None:
             weights.apply(gradients)
             for v in gradients:
-                state.relearnt(v)
+                state.relearnt.add(v)
+                state.predictions.pop(v, None)
     return energy
 
 
@@ -322,8 +307,9 @@ def learn(
         rest = state.d
 
     def teach(v: str, prediction: Prediction) -> None:
-        eps = _difference(relaxed.get(v), rest.get(v)) if v in forward else state.error(v)
-        if eps is not None and not (v not in forward and state.at_rest(v)):
+        standard = None if state.at_rest(v) or v in forward else state.error(v)
+        eps = _difference(relaxed.get(v), rest.get(v)) if v in forward else standard
+        if eps is not None:
             energy[v] = state.energy(v, eps, prediction)
             _, by_weights = state.pull_back(v, eps, (), parameters[v], prediction=prediction)
             accumulate(parameters[v], by_weights, scale(v))
@@ -389,8 +375,4 @@ def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 def _draw_seeds(net: Graph) -> dict[str, int]:
     """A seed per batch for every node that draws random numbers, so that each prediction draws the same ones."""
-    return {
-        v: int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-        for v, f in net.nodes.items()
-        if draws_numbers(f)
-    }
+    return {v: int(torch.empty((), device="cpu").long().random_()) for v, f in net.nodes.items() if draws_numbers(f)}
