@@ -1,0 +1,69 @@
+"""Where the energy is: its share by node, and its path through a network during the inference of one batch.
+
+trace = EnergyTrace()
+result = algorithm.gradients(net, images, labels, observe=trace)
+trace.energy                 # (nodes, steps), of this batch
+shares(result.energy)        # what the weights of each node learnt from, as a fraction of the whole
+plots.heat_map(trace)        # the wave, as a picture
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeppc.engine import State, half_square
+
+FloatArray = NDArray[np.float64]
+
+
+def shares(energy: Mapping[str, float | Tensor]) -> dict[str, float]:
+    """Each node's fraction of the total energy; all 0 where there is none.
+
+    A node whose energy has no share gets nan and is left out of the total, so that the others can still be compared:
+    one that is not finite (a diverged run), or negative (the cross-entropy of an output nudged away from its target).
+    """
+    values = {v: float(e) for v, e in energy.items()}
+    counted = {v: e for v, e in values.items() if math.isfinite(e) and e >= 0}
+    largest = max(counted.values(), default=0.0)
+    if largest == 0:
+        return {v: 0.0 if v in counted else math.nan for v in values}
+    relative = {v: e / largest for v, e in counted.items()}  # by the largest first: the plain total may overflow
+    total = math.fsum(relative.values())
+    return {v: relative[v] / total if v in counted else math.nan for v in values}
+
+
+class EnergyTrace:
+    """An observer that keeps ``1/2 |eps_v|^2``, mean over the batch, of every node before every inference step.
+
+    Pass it as ``observe=``. It holds the last batch that it saw: step 0 begins anew. Gradients are the same with and
+    without it, but it asks for predictions that the engine would spare, so observe a batch now and then, not all.
+    bp has no inference and leaves it empty. The output's energy is that of its error, also under cross-entropy.
+
+    ``nodes``    names, in network order (the output last).
+    ``arrival``  of each node: the step at which the wave along the main path reaches it.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: tuple[str, ...] = ()
+        self.arrival: tuple[int, ...] = ()
+        self._steps: list[list[Tensor | None]] = []  # left on the device until somebody asks, so that no step waits
+
+    def __call__(self, t: int, state: State) -> None:
+        if t == 0:
+            self.nodes = tuple(state.net.nodes)
+            self.arrival = tuple(state.net.arrival[v] for v in self.nodes)
+            self._steps = []
+        self._steps.append(
+            [None if state.at_rest(v) else half_square(state.error(v)) / state.batch for v in self.nodes]
+        )
+
+    @property
+    def energy(self) -> FloatArray:
+        """(nodes, steps); exactly 0 where no energy has come yet."""
+        steps = [[0.0 if e is None else float(e) for e in step] for step in self._steps]
+        return np.array(steps, dtype=np.float64).reshape(len(steps), len(self.nodes)).T

@@ -1,0 +1,53 @@
+"""Run folders as the training room writes them, with numbers that a test can foretell."""
+
+import json
+
+NODES = ("conv1", "conv2", "fc")
+
+
+def record(epoch, **more):
+    """Energy 2^-8, 2^-4 and 1, times the epoch: the shares are 1 : 16 : 256 out of 273 in every epoch."""
+    energy = {v: epoch * e for v, e in zip(NODES, (2**-8, 2**-4, 1.0), strict=True)}
+    return {
+        "epoch": epoch,
+        "step": 10 * epoch,
+        "lr_w": 0.001,
+        "train_accuracy": 0.5 + 0.05 * epoch,
+        "validation_accuracy": 0.4 + 0.05 * epoch,
+        "validation_top5": 0.9,
+        "energy": energy,
+        "seconds": 2.0,
+        **more,
+    }
+
+
+RESULT = {
+    "selected_epoch": 3,
+    "select": "validation",
+    "validation_accuracy": 0.55,
+    "test_accuracy": 0.5432,
+    "test_top5": 0.9876,
+    "epochs": 4,
+    "seconds": 754.0,
+    "steps": 40,
+}
+MANIFEST = {
+    "deeppc": "0.1.0",
+    "config": {"dataset": "cifar10", "model": "vgg7", "algorithm": "pc+s+f", "T": 9, "epochs": 4, "seed": 17},
+    "versions": {"torch": "2.99.1"},
+    "git": {"commit": "070bf82c0ffee", "dirty": False},
+    "machine": {"processor": "Babbage 9000"},
+    "data": {"train": 45000, "validation": 5000, "test": 10000},
+    "started": "2025-06-01T12:30:00+00:00",
+    "command": ["/somewhere/bin/deeppc", "train", "--algorithm", "pc+s+f"],
+}
+
+
+def make_run(folder, records=None, *, manifest=MANIFEST, result=RESULT, tail=""):
+    folder.mkdir(parents=True, exist_ok=True)
+    records = [record(e) for e in range(1, 5)] if records is None else records
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + tail)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    if result is not None:
+        (folder / "result.json").write_text(json.dumps(result))
+    return folder

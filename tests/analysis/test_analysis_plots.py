@@ -1,0 +1,233 @@
+"""What the pictures show: the data behind their lines, equal to what a hand computes."""
+
+import itertools
+import math
+import threading
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib._pylab_helpers import Gcf
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from deeppc.analysis import EnergyTrace, plots, style
+from deeppc.analysis.records import energy_shares, read_metrics
+
+from .folders import NODES, make_run, record
+
+METRICS = [record(e) for e in range(1, 5)]
+SHARES = dict(zip(NODES, (1 / 273, 16 / 273, 256 / 273), strict=True))
+
+
+def lines(figure, label):
+    return [line for axes in figure.axes for line in axes.lines if line.get_label() == label]
+
+
+def words(figure):
+    return {t.get_text() for t in figure.texts} | {t.get_text() for axes in figure.axes for t in axes.texts}
+
+
+class Trace(EnergyTrace):
+    """A trace with given energies."""
+
+    def __init__(self, nodes, energy):
+        super().__init__()
+        self.nodes, self.arrival = tuple(nodes), tuple(reversed(range(len(nodes))))
+        self._steps = [list(step) for step in np.array(energy).T]
+
+
+def test_curves_show_accuracies_and_the_learning_rate():
+    figure = plots.curves(METRICS, selected=3)
+    for key in ("train_accuracy", "validation_accuracy", "lr_w"):
+        (line,) = lines(figure, key)
+        np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3, 4])
+        np.testing.assert_allclose(line.get_ydata(), [r[key] for r in METRICS])
+    assert not lines(figure, "test_accuracy")
+    assert {"train 70.0%", "validation 60.0%", "kept"} <= words(figure)
+
+
+def test_a_missing_or_infinite_accuracy_is_a_gap():
+    figure = plots.curves([record(1), record(2, train_accuracy="NaN"), record(3, train_accuracy=None), record(4)])
+    (line,) = lines(figure, "train_accuracy")
+    np.testing.assert_allclose(line.get_ydata(), [0.55, math.nan, math.nan, 0.7])
+
+
+def test_energy_lines_are_shares():
+    figure = plots.energy_shares(METRICS)
+    for node in NODES:
+        (line,) = lines(figure, node)
+        np.testing.assert_allclose(line.get_ydata(), [SHARES[node]] * 4, rtol=1e-12)
+        assert line.axes.get_yscale() == "log"
+        assert node in words(figure)
+
+
+def test_accuracy_stands_behind_the_energy():
+    figure = plots.energy_shares(METRICS)
+    (faint,), (energy,) = lines(figure, "validation_accuracy"), lines(figure, "fc")
+    np.testing.assert_allclose(faint.get_ydata(), [0.45, 0.5, 0.55, 0.6])
+    assert faint.axes.get_zorder() < energy.axes.get_zorder()
+
+
+def test_depth_is_a_colour_from_cool_to_hot_that_can_be_read_on_white():
+    colours = [to_rgb(c) for c in style.by_depth(9)]
+    assert all(a[0] < b[0] for a, b in itertools.pairwise(colours)), "red grows towards the output"
+    luminance = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in colours]
+    assert luminance == sorted(luminance)
+    assert max(luminance) < 0.75
+
+
+def test_a_node_without_energy_is_marked_on_the_floor():
+    metrics = [record(e, energy={"a": 0.0, "b": 1e-9 if e > 2 else 0, "c": 1.0}) for e in range(1, 5)]
+    figure = plots.energy_shares(metrics)
+    never, later, always = lines(figure, plots.NOT_REACHED)
+    assert list(never.get_xdata()) == [1, 2, 3, 4]
+    assert list(later.get_xdata()) == [1, 2]
+    assert list(always.get_xdata()) == []
+    low, _ = never.axes.get_ylim()
+    assert (np.array(never.get_ydata()) >= low).all()
+    assert (np.array(never.get_ydata()) < 1e-9).all()
+    assert np.isnan(lines(figure, "a")[0].get_ydata()).all()
+
+
+def test_the_profile_has_the_first_and_the_last_epoch():
+    metrics = [record(1, energy={"a": 1.0, "b": 3.0}), record(2), record(3, energy={"a": 1.0, "b": 1.0})]
+    figure = plots.energy_profile([metrics[0], metrics[2]])
+    (axes,) = figure.axes
+    points = {c.get_label(): np.asarray(c.get_offsets()) for c in axes.collections}
+    np.testing.assert_allclose(points["first"], [[0.25, 0], [0.75, 1]])
+    np.testing.assert_allclose(points["last"], [[0.5, 0], [0.5, 1]])
+    (equal,) = lines(figure, "equal")
+    assert equal.get_xdata()[0] == 0.5
+
+
+def test_profiles_go_from_the_output_to_the_input():
+    figure = plots.profiles({"pc": METRICS, "ipc": METRICS[:1], "none": []})
+    for name in ("pc", "ipc"):
+        (line,) = lines(figure, name)
+        np.testing.assert_allclose(line.get_ydata(), [SHARES[v] for v in reversed(NODES)])
+    assert not lines(figure, "none")
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == list(reversed(NODES))
+
+
+def test_a_comparison_shows_every_seed_the_mean_and_the_deviation():
+    figure = plots.comparison(
+        [
+            {"algorithm": "pc", "test_accuracy": [0.5, 0.6, 0.7], "seconds": [60, 150]},
+            {"algorithm": "bp", "test_accuracy": [0.9], "seconds": [30]},
+            {"algorithm": "ipc"},
+        ]
+    )
+    accuracy, time = figure.axes
+    pc, bp = (np.asarray(c.get_offsets())[:, 0] for c in accuracy.collections)
+    np.testing.assert_allclose(pc, [0.5, 0.6, 0.7])
+    np.testing.assert_allclose(bp, [0.9])
+    means = [line.get_xdata()[0] for line in accuracy.lines if line.get_label() == "mean"]
+    np.testing.assert_allclose(means, [0.6, 0.9])
+    bars = [line.get_xdata() for line in accuracy.lines if line.get_label() == "std"]
+    np.testing.assert_allclose(bars, [[0.5, 0.7], [0.9, 0.9]])  # the sample deviation of 0.5, 0.6, 0.7 is 0.1
+    np.testing.assert_allclose(np.asarray(time.collections[0].get_offsets())[:, 0], [1, 2.5])
+    assert time.get_xlabel() == "minutes per run"
+    assert [t.get_text() for t in accuracy.get_yticklabels()] == ["ipc", "bp", "pc"], "the first on top"
+    assert "no result" in words(figure)
+
+
+def test_a_heat_map_is_the_logarithm_and_leaves_unreached_cells_blank():
+    figure = plots.heat_map(Trace("ab", [[0.0, 1e-4], [1.0, 0.01]]))
+    axes, _ = figure.axes
+    mesh, *_ = axes.collections
+    shown = np.ma.asarray(mesh.get_array()).reshape(2, 2)
+    assert shown.mask.tolist() == [[True, False], [False, False]]
+    np.testing.assert_allclose(shown.filled(-99.0), [[-99, -4], [0, -2]], atol=1e-12)
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["a", "b"], "the input below"
+    due = {tuple(p) for c in axes.collections if c.get_label() == "due" for p in np.asarray(c.get_offsets())}
+    assert due == {(1, 0), (0, 1)}
+
+
+DRAWINGS = {
+    "curves": plots.curves,
+    "shares": plots.energy_shares,
+    "profile": plots.energy_profile,
+    "profiles": lambda metrics, **size: plots.profiles({"x": metrics}, **size),
+}
+ODD = {
+    "nothing": [],
+    "one epoch": [record(1)],
+    "no energy": [record(1, energy=None), record(2, energy=[])],
+    "all zero": [record(e, energy={"a": 0.0, "b": 0}) for e in (1, 2)],
+    "not finite": [record(1, energy={"a": "NaN", "b": math.inf}, train_accuracy=math.nan, validation_accuracy="inf")],
+    "names": [record(e, energy={"$a_{": 1.0, "<b>": 2.0, "\x00\ud800": 1e-30, "_c": 1.0}) for e in (1, 2)],
+    "many nodes": [record(e, energy={f"layer{i}": 10.0**-i for i in range(90)}) for e in (1, 2)],
+    "absurd": [record(e, lr_w=1e308, train_accuracy=-1e308, energy={"a": 1e308, "b": 5e-324}) for e in (1e300, 2)],
+    "no epochs": [{"energy": {"a": 1}}, {"energy": {"b": 1e-300}}],
+}
+
+
+@pytest.mark.parametrize("metrics", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
+def test_odd_runs_are_drawn(draw, metrics):
+    ElementTree.fromstring(plots.as_svg(draw(metrics, width=style.NARROW)))
+
+
+def test_empty_pictures_say_so():
+    assert plots.NO_ENERGY in words(plots.energy_shares([]))
+    assert plots.NO_ENERGY in words(plots.energy_profile([]))
+    assert "No inference step was observed (backprop has none)." in words(plots.heat_map(EnergyTrace()))
+    assert "No run has finished yet." in words(plots.comparison([]))
+
+
+def test_names_at_line_ends_are_apart_in_order_and_near():
+    wanted = [0.5, 0.52, 0.1, 0.51, 0.98]
+    places = style.apart(wanted, 0.1, 0.0, 1.0)
+    assert np.diff(sorted(places)).min() >= 0.1 - 1e-12
+    assert list(np.argsort(places)) == list(np.argsort(wanted))
+    np.testing.assert_allclose(places, [0.41, 0.61, 0.1, 0.51, 0.98], atol=1e-12)
+    assert max(style.apart([1.0, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0 + 1e-12
+
+
+def test_save_writes_both_kinds_and_nothing_else(tmp_path):
+    svg, png = plots.save(plots.curves(METRICS), tmp_path / "run.v1.svg")
+    assert {svg, png} == set(tmp_path.iterdir()) == {tmp_path / "run.v1.svg", tmp_path / "run.v1.png"}
+    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+    assert "<text" not in svg.read_text(), "letters are shapes"
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    (tmp_path / "a.svg").write_text("old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("deeppc.analysis.files.os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        plots.save(Figure(), tmp_path / "a")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.svg"]
+    assert (tmp_path / "a.svg").read_text() == "old"
+
+
+def test_pictures_leave_no_global_trace():
+    before = dict(matplotlib.rcParams)
+    workers = [threading.Thread(target=lambda: plots.as_svg(plots.curves(METRICS))) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert dict(matplotlib.rcParams) == before
+    assert not Gcf.get_all_fig_managers(), "pyplot knows of no figure"
+
+
+def test_a_torn_line_is_skipped_and_a_repeated_epoch_counts_once(tmp_path):
+    again = [record(1), record(2), record(2, train_accuracy=0.99), record(3)]
+    run = make_run(tmp_path, again, tail='{"epoch": 4, "train_acc')
+    metrics = read_metrics(run / "metrics.jsonl")
+    assert [r["epoch"] for r in metrics] == [1, 2, 3]
+    assert metrics[1]["train_accuracy"] == 0.99
+
+
+def test_epochs_may_know_different_nodes():
+    table = energy_shares([{"epoch": 1, "energy": {"a": 1}}, {"epoch": 2}, {"epoch": 3, "energy": {"a": 1, "b": "3"}}])
+    assert table.nodes == ("a", "b")
+    np.testing.assert_array_equal(table.epochs, [1, 3])
+    np.testing.assert_allclose(table.values, [[1, math.nan], [0.25, 0.75]])

@@ -1,0 +1,224 @@
+"""The offline report: what it says, that it says it whatever the folder holds, and that it needs nothing else."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deeppc.analysis import report
+
+from .folders import MANIFEST, NODES, RESULT, make_run, record
+
+
+class Page(HTMLParser):
+    """A page as a reader gets it: text, links, sources; complains about tags that do not close."""
+
+    VOID = ("meta", "img", "source", "br")
+
+    def __init__(self, path):
+        super().__init__()
+        self.html = path.read_text(encoding="utf-8")
+        self.text, self.links, self.sources, self.tags, self.open = "", [], [], set(), []
+        self.feed(self.html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        found = dict(attrs)
+        self.links += [found["href"]] if "href" in found else []
+        self.sources += [found[key] for key in ("src", "srcset") if key in found]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text += data + "\n"
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Only words, which take a hundredth of the time."""
+    monkeypatch.setattr(report, "_picture", lambda *_: "")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return report.write(make_run(tmp_path_factory.mktemp("run")))
+
+
+def test_the_page_and_the_pictures_lie_in_the_folder(finished):
+    expected = {
+        "report.html",
+        *(f"{stem}.{kind}" for stem in ("curves", "energy", "profile") for kind in ("svg", "png")),
+    }
+    assert expected | {"manifest.json", "metrics.jsonl", "result.json"} == {p.name for p in finished.parent.iterdir()}
+
+
+def test_it_tells_the_result_the_settings_and_where_they_come_from(finished):
+    text = Page(finished).text
+    for said in ("pc+s+f on vgg7, cifar10", "54.32%", "98.76%", "3 of 4", "13 min", "5,000 held-out training images"):
+        assert said in text
+    for said in ("070bf82c0ffee", "2.99.1", "Babbage 9000", "17", "2025-06-01", "deeppc train --algorithm pc+s+f"):
+        assert said in text
+    assert "Unfinished" not in text
+    assert "/somewhere" not in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_command_can_be_typed_again(tmp_path):
+    command = ["/somewhere/deeppc/__main__.py", "train", "--run-dir", "a b"]
+    page = Page(report.write(make_run(tmp_path, manifest={**MANIFEST, "command": command})))
+    assert "python -m deeppc train --run-dir 'a b'" in page.text
+    assert "/somewhere" not in page.text
+
+
+def test_it_puts_the_imbalance_in_words(finished):
+    text = Page(finished).text
+    assert "conv1, the node nearest to the input, holds 0.37% of the energy, 2.4 orders of magnitude below fc" in text
+
+
+def test_the_table_has_every_epoch_and_marks_the_chosen_one(finished):
+    html = Page(finished).html
+    rows = re.findall(r"<tr.*?</tr>", html)
+    for epoch in range(1, 5):
+        cells = f"<td>{epoch}</td><td>{50 + 5 * epoch}.00%</td><td>{40 + 5 * epoch}.00%</td><td>90.00%</td>"
+        assert sum(cells in row for row in rows) == 1
+    (chosen,) = [row for row in rows if "chosen" in row]
+    assert "<td>3</td>" in chosen
+    assert "<td>3.9 × 10⁻³</td><td>1</td>" in html  # 2^-8 and 1
+
+
+def test_it_needs_nothing_from_elsewhere(finished):
+    page = Page(finished)
+    assert not page.tags & {"script", "link", "iframe", "object"}
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in page.sources)
+    assert len(page.sources) == 6
+    assert all((finished.parent / link).is_file() for link in page.links)
+    assert not re.search(r"https?://|@import|url\(", page.html)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_choice_on_the_test_set_is_called_that(tmp_path):
+    text = Page(report.write(make_run(tmp_path, result={**RESULT, "select": "test"}))).text
+    assert "chosen on the test set" in text
+    assert "luckiest epoch" in text
+    assert "held-out" not in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_an_unfinished_run_says_so_and_claims_no_result(tmp_path):
+    run = make_run(tmp_path, [record(1), record(2)], result=None, tail='{"epoch": 3, "tr')
+    text = Page(report.write(run)).text
+    assert "Unfinished: 2 of 4 epochs." in text
+    assert "60.00%" in text
+    assert "train accuracy so far" in text
+    assert "test top-1" not in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_the_reason_of_an_unfinished_run_is_told(tmp_path, status):
+    run = make_run(tmp_path, [record(1)], manifest={**MANIFEST, "status": status}, result=None)
+    assert f"Unfinished ({status}): 1 of 4 epochs." in Page(report.write(run)).text
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("bad", [{"energy": dict.fromkeys(NODES, "NaN")}, {"train_accuracy": float("inf")}])
+def test_a_diverged_run_says_so(tmp_path, bad):
+    run = make_run(tmp_path, [record(1), record(2, **bad)], result=None)
+    text = Page(report.write(run)).text
+    assert "Diverged at epoch 2" in text
+    assert "not finite" in text
+
+
+def test_a_folder_without_metrics_gets_a_page(tmp_path):
+    text = Page(report.write(make_run(tmp_path, [], result=None))).text
+    assert "No epoch has finished yet" in text
+    assert "vgg7" in text
+    (tmp_path / "empty").mkdir()
+    assert "No epoch has finished yet" in Page(report.write(tmp_path / "empty")).text
+
+
+def test_no_name_can_become_html(tmp_path):
+    evil = "<script>alert('&\"')</script>"
+    manifest = {"config": {"algorithm": evil, "model": evil, evil: evil}, "git": {evil: evil}, "command": [evil]}
+    records = [record(e, energy={evil: 1.0, "b": 2.0}) for e in (1, 2)]
+    page = Page(report.write(make_run(tmp_path, records, manifest=manifest, result={"select": evil, "epochs": evil})))
+    assert "script" not in page.tags
+    assert evil in page.text
+
+
+def test_a_missing_folder_is_an_error(tmp_path):
+    for write in (report.write, report.write_comparison):
+        with pytest.raises(FileNotFoundError, match="no folder"):
+            write(tmp_path / "nowhere")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = [*record(1), *RESULT, *MANIFEST, "select", "status", "test_accuracy", "rows", "runs", "algorithm", "config"]
+TABLES = st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6)
+ANYTHING = settings(
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@ANYTHING
+@given(manifest=JSON | TABLES, result=JSON | TABLES, records=st.lists(JSON | TABLES, max_size=3))
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from font")
+def test_whatever_the_files_hold_there_is_a_page(tmp_path, manifest, result, records):
+    Page(report.write(make_run(tmp_path, records, manifest=manifest, result=result)))
+
+
+@ANYTHING
+@given(rows=JSON | st.lists(TABLES, max_size=3), config=JSON)
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from font")
+def test_whatever_a_comparison_holds_there_is_a_page(tmp_path, rows, config):
+    (tmp_path / "comparison.json").write_text(json.dumps({"rows": rows, "config": config}))
+    Page(report.write_comparison(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[1, 2", b"[" * 100_000, b"9" * 5000])
+def test_damaged_files_are_as_good_as_missing(tmp_path, content):
+    for name in ("manifest.json", "metrics.jsonl", "result.json"):
+        (tmp_path / name).write_bytes(content)
+    assert "No epoch has finished yet" in Page(report.write(tmp_path)).text
+
+
+def test_a_comparison_has_means_deviations_and_links(tmp_path):
+    runs = [make_run(tmp_path / f"pc+s seed {i}") for i in range(2)]
+    report.write(runs[0])
+    rows = [
+        {
+            "algorithm": "pc+s",
+            "runs": [run.name for run in runs],
+            "test_accuracy": [0.7, 0.8, 0.9],
+            "test_top5": [0.95, 0.95, 0.95],
+            "seconds": [60, 180, 120],
+        },
+        {"algorithm": "<b>bp", "runs": ["gone"], "test_accuracy": [0.91], "diverged": ["lost", "too"]},
+    ]
+    record = {"rows": rows, "config": {"dataset": "digits", "select": "test"}}
+    (tmp_path / "comparison.json").write_text(json.dumps(record))
+    page = Page(report.write_comparison(tmp_path))
+    assert "<td>pc+s</td><td>80.00 ± 10.00%</td><td>95.00 ± 0.00%</td><td>–</td><td>2 min</td><td>3</td>" in page.html
+    assert "<td>&lt;b&gt;bp</td><td>91.00%</td><td>–</td><td>–</td><td>–</td><td>1 (2 diverged)</td>" in page.html
+    assert "pc%2Bs%20seed%200/report.html" in page.links
+    assert not any("seed%201" in link or "gone" in link for link in page.links)
+    assert {"comparison.svg", "comparison.png", "profiles.svg", "profiles.png"} <= set(page.links)
+    assert "chosen on the test set" in page.text
+    assert not re.search(r"https?://", page.html)
+
+
+def test_an_empty_comparison_gets_a_page(tmp_path):
+    assert "No run of this comparison has finished yet." in Page(report.write_comparison(tmp_path)).text
