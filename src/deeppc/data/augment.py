@@ -1,0 +1,110 @@
+"""Batches: the whole split lies on the device as uint8; crop, flip and normalise happen there, a batch at a time.
+
+A batch is addressed, not streamed. The order of an epoch depends on (seed, epoch), the augmentation of a
+batch on (seed, epoch, index of the batch), and on nothing else: a run resumed at any batch of any epoch sees
+bit for bit the tensors it would have seen.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch.nn.functional import pad
+
+from .dataset import Dataset, Split
+from .errors import DataError
+from .seeding import generator
+
+
+def crop(
+    images: torch.Tensor, padding: int, rows: torch.Tensor, columns: torch.Tensor, flips: torch.Tensor
+) -> torch.Tensor:
+    """Pad each image with black, mirror it where `flips`, and cut its own window out at (row, column).
+
+    images (N, C, H, W); rows, columns int64 (N,) in [0, 2 padding]; flips int64 (N,), 0 or 1.
+
+    One row of a crop is W consecutive elements of the padded batch. So the whole batch is a single selection
+    of N*C*H starting points from the sliding windows of length W: a few memcpys instead of an index per pixel.
+    """
+    n, channels, height, width = images.shape
+    padded = pad(images, (padding,) * 4)
+    both = torch.stack((padded, padded.flip(-1)))  # (2, N, C, H + 2 padding, W + 2 padding)
+    mirror, image, channel, line, _ = both.stride()
+
+    def steps(count: int, stride: int) -> torch.Tensor:
+        return torch.arange(count, device=images.device) * stride
+
+    corner = flips * mirror + steps(n, image) + rows * line + columns
+    starts = corner[:, None, None] + steps(channels, channel)[:, None] + steps(height, line)  # (N, C, H)
+    return both.view(-1).unfold(0, width, 1).index_select(0, starts.view(-1)).view(images.shape)
+
+
+class Batches:
+    """The batches of a split, as (images float32 (B, C, H, W) normalised and channels-last, labels int64 (B,)).
+
+    For training leave `augment` and `shuffle` on; for evaluation turn both off. The last, smaller batch is
+    kept unless `drop_last`.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        dataset: Dataset,
+        batch_size: int = 128,
+        *,
+        seed: int = 0,
+        augment: bool = True,
+        shuffle: bool = True,
+        device: torch.device | str = "cpu",
+        drop_last: bool = False,
+    ) -> None:
+        if batch_size < 1:
+            raise DataError(f"The batch size is {batch_size}: choose 1 or more.")
+        self._images = split.images.to(device)
+        self._labels = split.labels.to(device)
+        self._batch_size = batch_size
+        self._seed = seed
+        self._augment = augment
+        self._shuffle = shuffle
+        self._padding, self._flip = dataset.padding, dataset.flip
+        full, rest = divmod(len(split), batch_size)
+        self._count = full if drop_last else full + (rest > 0)
+        if not self._count:
+            raise DataError(f"{len(split)} images do not fill one batch of {batch_size}.")
+        # (pixel / 255 - mean) / std, as one multiplication and one addition. They stay two operations, since
+        # each is rounded exactly on every device, and a fused one is not.
+        mean, std = torch.tensor(dataset.mean), torch.tensor(dataset.std)
+        self._scale = (1 / (255 * std)).to(device).view(-1, 1, 1)
+        self._shift = (-mean / std).to(device).view(-1, 1, 1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The batches of one epoch from number `start` on."""
+        if not 0 <= start <= len(self):
+            raise ValueError(f"start={start} is not one of the {len(self)} batches of an epoch")
+        order = self._order(epoch)
+        for index in range(start, len(self)):
+            chosen = order[index * self._batch_size : (index + 1) * self._batch_size]
+            images = self._images.index_select(0, chosen)
+            if self._augment:
+                images = self._jitter(images, epoch, index)
+            yield self._normalise(images), self._labels.index_select(0, chosen)
+
+    def _order(self, epoch: int) -> torch.Tensor:
+        n = len(self._labels)
+        if not self._shuffle:
+            return torch.arange(n, device=self._labels.device)
+        return torch.from_numpy(generator("order", self._seed, epoch).permutation(n)).to(self._labels.device)
+
+    def _jitter(self, images: torch.Tensor, epoch: int, index: int) -> torch.Tensor:
+        rng = generator("augment", self._seed, epoch, index)
+        highest = [2 * self._padding, 2 * self._padding, int(self._flip)]
+        draws = rng.integers(0, highest, size=(len(images), 3), endpoint=True)
+        rows, columns, flips = torch.from_numpy(draws).to(images.device).unbind(1)
+        return crop(images, self._padding, rows, columns, flips)
+
+    def _normalise(self, images: torch.Tensor) -> torch.Tensor:
+        # Channels-last comes last: with 3 channels innermost the arithmetic would not vectorise.
+        scaled = (images * self._scale).add_(self._shift)
+        return scaled.contiguous(memory_format=torch.channels_last)

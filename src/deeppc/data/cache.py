@@ -1,0 +1,88 @@
+"""Decoded data sets on disk, so that a set is decoded once and then memory-mapped.
+
+One safetensors file a data set. It carries the fingerprint of the source it was decoded from, and a checksum
+of each part: a cache that is out of date, cut short or altered is decoded anew. It is written under another
+name and then renamed, so a reader never meets half a file.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pooch  # type: ignore[import-untyped]
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from .recipe import Decoded
+
+_VERSION = "1"  # to be raised when decoding changes, so that older caches are not read
+
+
+class Tensors(NamedTuple):
+    """`Decoded`, as tensors. They are mapped copy-on-write: changing one never changes the file."""
+
+    arrays: dict[str, torch.Tensor]
+    classes: dict[str, tuple[str, ...]]
+
+
+def folders(data_dir: Path) -> tuple[Path, Path]:
+    """Where to keep caches: beside the data, or else in the user's cache folder, apart for each data folder."""
+    place = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
+    return data_dir / ".deeppc-cache", Path(pooch.os_cache("deeppc")) / place
+
+
+def cached(name: str, fingerprint: str, places: Sequence[Path], decode: Callable[[], Decoded]) -> Tensors:
+    """What `decode` returns, from the first of `places` that has it or can be written to."""
+    key = f"{_VERSION}:{fingerprint}"
+    files = [place / f"{name}.safetensors" for place in places]
+    for file in files:
+        if found := _read(file, key):
+            return found
+    decoded = decode()
+    for file in files:
+        if _write(file, key, decoded) and (found := _read(file, key)):
+            return found
+    return Tensors({k: torch.from_numpy(v) for k, v in decoded.arrays.items()}, decoded.classes)
+
+
+def _read(file: Path, key: str) -> Tensors | None:
+    try:
+        with safe_open(file, framework="pt") as store:
+            metadata = store.metadata() or {}
+            if metadata.get("key") != key:
+                return None
+            names = store.keys()
+            arrays = {name: store.get_tensor(name) for name in names}
+        found = _checksums({name: array.numpy() for name, array in arrays.items()}, metadata["classes"])
+        classes = json.loads(metadata["classes"])
+    except (OSError, SafetensorError, KeyError, ValueError):  # absent or damaged
+        return None
+    if metadata.get("crc32") != found:
+        return None
+    return Tensors(arrays, {kind: tuple(names) for kind, names in classes.items()})
+
+
+def _write(file: Path, key: str, decoded: Decoded) -> bool:
+    classes = json.dumps(decoded.classes)
+    metadata = {"key": key, "classes": classes, "crc32": _checksums(decoded.arrays, classes)}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
+            part = Path(scratch, file.name)
+            save_file(decoded.arrays, part, metadata)
+            part.replace(file)
+    except (OSError, SafetensorError):  # read-only or full: the next place may do
+        return False
+    return True
+
+
+def _checksums(arrays: dict[str, NDArray[Any]], classes: str) -> str:
+    sums = {name: zlib.crc32(array.data) for name, array in arrays.items()}
+    return json.dumps(sums | {"classes": zlib.crc32(classes.encode())}, sort_keys=True)

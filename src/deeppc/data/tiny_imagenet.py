@@ -1,0 +1,141 @@
+"""Tiny ImageNet in the official layout: 64x64 JPEGs, one folder a class for training, a table for validation.
+
+The official test images have no published labels, so the official validation set is our test set. About two
+in a hundred of the JPEGs are greyscale; they become RGB.
+"""
+
+import io
+import re
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from .errors import BadFileError
+from .recipe import Decoded, Recipe
+
+SIDE = 64
+ANNOTATIONS = "val/val_annotations.txt"
+_WANTED = re.compile(
+    r"wnids\.txt|words\.txt|val/val_annotations\.txt|val/images/[^/]+\.JPEG"
+    r"|train/[^/]+/images/[^/]+\.JPEG|train/[^/]+/[^/]+_boxes\.txt"
+)
+
+
+def wanted(name: str) -> bool:
+    return _WANTED.fullmatch(name) is not None
+
+
+def decode(files: Mapping[str, bytes]) -> Decoded:
+    wnids = _lines(files, "wnids.txt")
+    train = _train_table(files, wnids)
+    test = _test_table(files, wnids)
+    return Decoded(
+        {
+            "train.images": _pixels(files, [name for name, _ in train]),
+            "train.fine": np.array([label for _, label in train], dtype=np.int64),
+            "test.images": _pixels(files, [name for name, _ in test]),
+            "test.fine": np.array([label for _, label in test], dtype=np.int64),
+        },
+        {"fine": _class_names(files, wnids)},
+    )
+
+
+def _lines(files: Mapping[str, bytes], name: str) -> list[str]:
+    if name not in files:
+        raise BadFileError(f"{name} is missing")
+    return [line for line in files[name].decode("utf-8", "replace").splitlines() if line.strip()]
+
+
+def _class_names(files: Mapping[str, bytes], wnids: list[str]) -> tuple[str, ...]:
+    """The first of the synonyms that words.txt has for each WordNet id."""
+    words = dict(line.partition("\t")[::2] for line in _lines(files, "words.txt"))
+    if unnamed := [wnid for wnid in wnids if wnid not in words]:
+        raise BadFileError(f"words.txt has no line for the class {unnamed[0]}")
+    return tuple(words[wnid].split(",")[0] for wnid in wnids)
+
+
+def _train_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str, int]]:
+    """(file, label) of every training image, class by class in the order of wnids.txt."""
+    found: dict[str, list[str]] = {wnid: [] for wnid in wnids}
+    for name in sorted(files):
+        if not name.startswith("train/"):
+            continue
+        wnid = name.split("/")[1]
+        if wnid not in found:
+            raise BadFileError(f"{name} belongs to a class that wnids.txt does not list")
+        if name.endswith(".JPEG"):
+            found[wnid].append(name)
+    for wnid, names in found.items():
+        if not names:
+            raise BadFileError(f"train/{wnid}/images holds no images")
+        _compare_with_boxes(files, wnid, names)
+    return [(name, label) for label, wnid in enumerate(wnids) for name in found[wnid]]
+
+
+def _compare_with_boxes(files: Mapping[str, bytes], wnid: str, names: list[str]) -> None:
+    """The official set lists the images of a class beside them: a way to notice a half-unpacked folder."""
+    boxes = f"train/{wnid}/{wnid}_boxes.txt"
+    if boxes not in files:
+        return
+    listed = {f"train/{wnid}/images/{line.split()[0]}" for line in _lines(files, boxes)}
+    if missing := listed - set(names):
+        raise BadFileError(f"{min(missing)} is missing, though {boxes} lists it")
+
+
+def _test_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str, int]]:
+    """(file, label) of every validation image, in the order of its table."""
+    label_of = {wnid: label for label, wnid in enumerate(wnids)}
+    table: dict[str, int] = {}
+    for line in _lines(files, ANNOTATIONS):
+        image, _, rest = line.partition("\t")
+        wnid = rest.partition("\t")[0]
+        name = f"val/images/{image}"
+        if wnid not in label_of:
+            raise BadFileError(f"{ANNOTATIONS} gives {image} the class {wnid!r}, which wnids.txt does not list")
+        if name not in files:
+            raise BadFileError(f"{name} is missing, though {ANNOTATIONS} lists it")
+        if name in table:
+            raise BadFileError(f"{ANNOTATIONS} lists {image} twice")
+        table[name] = label_of[wnid]
+    if not table:
+        raise BadFileError(f"{ANNOTATIONS} lists no images")
+    if unlisted := [name for name in files if name.startswith("val/images/") and name not in table]:
+        raise BadFileError(f"{min(unlisted)} has no label in {ANNOTATIONS}")
+    return list(table.items())
+
+
+def _pixels(files: Mapping[str, bytes], names: list[str]) -> NDArray[np.uint8]:
+    pixels = np.empty((len(names), 3, SIDE, SIDE), dtype=np.uint8)
+    for index, name in enumerate(names):
+        pixels[index] = _decode_jpeg(files[name], name).transpose(2, 0, 1)
+    return pixels
+
+
+def _decode_jpeg(data: bytes, name: str) -> NDArray[np.uint8]:
+    """(H, W, 3). The size is compared before the pixels are decoded, so a giant image costs nothing."""
+    try:
+        with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
+            if image.size != (SIDE, SIDE):
+                width, height = image.size
+                raise BadFileError(f"{name} is {width}x{height} where {SIDE}x{SIDE} is expected")
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise BadFileError(f"{name} is not a readable JPEG ({error})") from error
+
+
+TINY_IMAGENET = Recipe(
+    name="tiny-imagenet",
+    archive="tiny-imagenet-200.zip",
+    folder="tiny-imagenet-200",
+    url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    md5="90528d7ca1a48142e341f4ef8d21d0de",
+    wanted=wanted,
+    decode=decode,
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    padding=8,
+    flip=True,
+    sizes=(100_000, 10_000),
+)

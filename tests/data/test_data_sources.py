@@ -1,0 +1,364 @@
+"""The official layouts, from archive and folder: what is whole loads exactly, what is not says so."""
+
+import io
+import pickle
+import tarfile
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deeppc.data import DataError, load, names
+
+CIFAR10, CIFAR100, TINY = "cifar-10-batches-py", "cifar-100-python", "tiny-imagenet-200"
+
+
+def unpickled(data: bytes) -> dict:
+    """By Python's own unpickler: the files are ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy.core of old files
+        return pickle.loads(data, encoding="bytes")
+
+
+def naive_images(*batches: bytes) -> np.ndarray:
+    """Channel by channel, image by image, as the data set's web page describes a row."""
+    images = []
+    for batch in batches:
+        for row in unpickled(batch)[b"data"]:
+            red, green, blue = row[:1024], row[1024:2048], row[2048:]
+            images.append([channel.reshape(32, 32) for channel in (red, green, blue)])
+    return np.array(images)
+
+
+@pytest.fixture(params=["archive", "folder", "archive with ./"])
+def install(request, tmp_path, write_folder, write_tar, write_zip, in_archive):
+    """Puts files into a data folder in each of the forms that people have them in."""
+
+    def put(root: str, archive: str, files: dict[str, bytes]):
+        if request.param == "folder":
+            write_folder(tmp_path / root, files)
+        else:
+            prefix = "./" if request.param.endswith("./") else ""
+            write = write_zip if archive.endswith(".zip") else write_tar
+            write(tmp_path / archive, in_archive(prefix + root, files))
+        return tmp_path
+
+    return put
+
+
+def test_cifar10(install, cifar10_files):
+    dataset = load("cifar10", install(CIFAR10, "cifar-10-python.tar.gz", cifar10_files))
+    train = [cifar10_files[f"data_batch_{i}"] for i in range(1, 6)]
+    np.testing.assert_array_equal(dataset.train.images.numpy(), naive_images(*train))
+    np.testing.assert_array_equal(dataset.test.images.numpy(), naive_images(cifar10_files["test_batch"]))
+    assert dataset.train.labels.tolist() == [i % 10 for i in range(20)] * 5
+    assert dataset.test.labels.tolist() == [i % 10 for i in range(20)]
+    assert dataset.classes == tuple(f"class {i}" for i in range(10))
+    assert dataset.in_shape == (3, 32, 32)
+    assert (dataset.mean, dataset.std) == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+    assert (dataset.padding, dataset.flip) == (4, True)
+    assert not dataset.complete
+    assert "100 training and 20 test images" in str(dataset)
+    assert "a sample: the official set has 50,000 and 10,000" in str(dataset)
+
+
+def test_cifar100_has_two_kinds_of_labels(install, cifar100_files):
+    data_dir = install(CIFAR100, "cifar-100-python.tar.gz", cifar100_files)
+    fine, coarse = load("cifar100", data_dir), load("cifar100", data_dir, labels="coarse")
+    np.testing.assert_array_equal(fine.train.images.numpy(), naive_images(cifar100_files["train"]))
+    np.testing.assert_array_equal(fine.test.images.numpy(), naive_images(cifar100_files["test"]))
+    assert fine.train.labels.tolist() == [i % 100 for i in range(200)]
+    assert coarse.test.labels.tolist() == [i % 100 // 5 for i in range(200)]
+    assert fine.classes[7] == "fine 7"
+    assert coarse.classes[7] == "coarse 7"
+    assert (len(fine.classes), len(coarse.classes)) == (100, 20)
+
+
+def test_tiny_imagenet(install, tiny_files):
+    dataset = load("tiny-imagenet", install(TINY, "tiny-imagenet-200.zip", tiny_files))
+    assert dataset.in_shape == (3, 64, 64)
+    assert dataset.classes == ("Egyptian cat", "reel", "volleyball")
+    assert dataset.train.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert dataset.test.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    for split, tones in ((dataset.train, (0, 10, 20)), (dataset.test, (30, 40))):
+        expected = np.array([40 * label + tone for label in range(3) for tone in tones])
+        worst = np.abs(split.images.numpy().astype(int) - expected[:, None, None, None]).max()
+        assert worst <= 2, "JPEG keeps a single tone to within a step or two, greyscale or not"
+
+
+# What is damaged, what the error must name. Each edit is made to a good set's files.
+
+
+def edited(files: dict[str, bytes], name: str, **changes) -> dict[str, bytes]:
+    """`files` with keys of the pickle `name` changed; None removes one."""
+    content = {key.decode(): value for key, value in unpickled(files[name]).items()} | changes
+    content = {key.encode(): value for key, value in content.items() if value is not None}
+    return files | {name: pickle.dumps(content, protocol=2)}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("data_batch_3", {"labels": [1] * 19}, "data_batch_3 holds 20 images but 19 labels"),
+        ("data_batch_2", {"labels": [0] * 19 + [10]}, "data_batch_2 has a label 10 where only 0 to 9 exist"),
+        ("data_batch_2", {"labels": [-1] + [0] * 19}, "data_batch_2 has a label -1"),
+        ("data_batch_2", {"labels": ["3"] * 20}, "data_batch_2 has no list of integer labels"),
+        ("test_batch", {"labels": None}, "test_batch has no list of integer labels 'labels'"),
+        ("test_batch", {"data": None}, "test_batch has no images"),
+        ("data_batch_5", {"data": np.zeros((20, 3071), np.uint8)}, "data_batch_5 has no images"),
+        ("data_batch_5", {"data": np.zeros((20, 3072), np.float32)}, "data_batch_5 has no images"),
+        ("data_batch_5", {"data": np.zeros((19, 3072), np.uint8)}, "data_batch_5 holds 19 images where 20"),
+        ("batches.meta", {"label_names": None}, "batches.meta has no list of class names"),
+        ("batches.meta", {"label_names": [b"only", b"two"]}, "data_batch_1 has a label 2"),
+    ],
+)
+def test_a_cifar_file_that_contradicts_itself(cifar10_files, tmp_path, write_folder, name, changes, expected):
+    write_folder(tmp_path / CIFAR10, edited(cifar10_files, name, **changes))
+    with pytest.raises(DataError) as caught:
+        load("cifar10", tmp_path)
+    assert expected in str(caught.value)
+    assert str(tmp_path / CIFAR10) in str(caught.value)
+    assert "deeppc data fetch cifar10" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["data_batch_4", "test_batch", "batches.meta"])
+def test_a_missing_cifar_file(cifar10_files, tmp_path, write_tar, in_archive, name):
+    del cifar10_files[name]
+    write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR10, cifar10_files))
+    with pytest.raises(DataError, match=rf"cifar-10-python\.tar\.gz.*{name} is missing.*data fetch cifar10"):
+        load("cifar10", tmp_path)
+
+
+def test_a_truncated_cifar_file(cifar10_files, tmp_path, write_folder):
+    cifar10_files["data_batch_2"] = cifar10_files["data_batch_2"][:-1000]
+    write_folder(tmp_path / CIFAR10, cifar10_files)
+    with pytest.raises(DataError, match="data_batch_2 is damaged"):
+        load("cifar10", tmp_path)
+
+
+def test_a_hostile_cifar_file(cifar10_files, tmp_path, write_folder):
+    cifar10_files["data_batch_1"] = b"cos\nsystem\n(S'touch /'\ntR."
+    write_folder(tmp_path / CIFAR10, cifar10_files)
+    with pytest.raises(DataError, match="data_batch_1 is damaged or not a CIFAR file"):
+        load("cifar10", tmp_path)
+
+
+def test_one_set_in_the_place_of_another(cifar100_files, tmp_path, write_tar, in_archive):
+    write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR100, cifar100_files))
+    with pytest.raises(DataError, match=r"batches\.meta is missing"):
+        load("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 0.9999])
+def test_a_truncated_tar(cifar10_files, tmp_path, write_tar, in_archive, kept):
+    path = write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR10, cifar10_files))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(DataError, match=r"cifar-10-python\.tar\.gz cannot be used"):
+        load("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
+def test_a_flipped_bit_in_a_tar(cifar10_files, tmp_path, write_tar, in_archive, place):
+    """Random pixels are stored uncompressed, so only the checksum at gzip's very end can tell."""
+    path = write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR10, cifar10_files))
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * place)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="cannot be used"):
+        load("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+def test_a_truncated_zip(tiny_files, tmp_path, write_zip, in_archive, kept):
+    path = write_zip(tmp_path / "tiny-imagenet-200.zip", in_archive(TINY, tiny_files))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(DataError, match=r"tiny-imagenet-200\.zip cannot be used"):
+        load("tiny-imagenet", tmp_path)
+
+
+def test_a_flipped_bit_in_a_zip(tiny_files, tmp_path, write_zip, in_archive):
+    path = write_zip(tmp_path / "tiny-imagenet-200.zip", in_archive(TINY, tiny_files))
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\xff\xd8") + 200] ^= 1  # inside the first JPEG
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="cannot be used"):
+        load("tiny-imagenet", tmp_path)
+
+
+def test_members_outside_the_folder_are_neither_read_nor_written(cifar10_files, tmp_path, write_tar, in_archive):
+    """The good files come under names that lead out of the folder, or elsewhere: nothing of them counts."""
+    good = in_archive(CIFAR10, cifar10_files)
+    escaping = {
+        **{name: content for name, content in good.items() if not name.endswith("data_batch_1")},
+        f"../{CIFAR10}/data_batch_1": cifar10_files["data_batch_1"],
+        f"{CIFAR10}/../data_batch_1": cifar10_files["data_batch_1"],
+        f"/{CIFAR10}/data_batch_1": cifar10_files["data_batch_1"],
+        f"elsewhere/{CIFAR10}/data_batch_1": cifar10_files["data_batch_1"],
+    }
+    data_dir = tmp_path / "inner" / "data"
+    data_dir.mkdir(parents=True)
+    write_tar(data_dir / "cifar-10-python.tar.gz", escaping)
+    with pytest.raises(DataError, match="data_batch_1 is missing"):
+        load("cifar10", data_dir)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["cifar-10-python.tar.gz"]
+
+
+def test_links_in_an_archive_are_not_followed(cifar10_files, tmp_path, in_archive):
+    secret = tmp_path / "secret"
+    secret.write_bytes(cifar10_files.pop("data_batch_1"))
+    with tarfile.open(tmp_path / "cifar-10-python.tar.gz", "w:gz") as archive:
+        for kind, target in ((tarfile.SYMTYPE, str(secret)), (tarfile.LNKTYPE, f"{CIFAR10}/data_batch_2")):
+            link = tarfile.TarInfo(f"{CIFAR10}/data_batch_1")
+            link.type, link.linkname = kind, target
+            archive.addfile(link)
+        for name, content in in_archive(CIFAR10, cifar10_files).items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    with pytest.raises(DataError, match="data_batch_1 is missing"):
+        load("cifar10", tmp_path)
+
+
+def test_a_giant_member_is_refused_before_it_is_read(tmp_path, write_tar, monkeypatch):
+    monkeypatch.setattr("deeppc.data.source._LARGEST", 100)
+    write_tar(tmp_path / "cifar-10-python.tar.gz", {f"{CIFAR10}/data_batch_1": bytes(101)})
+    with pytest.raises(DataError, match="data_batch_1 claims 101 bytes"):
+        load("cifar10", tmp_path)
+
+
+def drop(name):
+    return lambda files: files.pop(name)
+
+
+def put(name, content):
+    return lambda files: files.__setitem__(name, content)
+
+
+def append(name, content):
+    return lambda files: files.__setitem__(name, files[name] + content)
+
+
+FIRST = "train/n02124075/images/n02124075_0.JPEG"
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (drop("wnids.txt"), "wnids.txt is missing"),
+        (drop("words.txt"), "words.txt is missing"),
+        (put("words.txt", b"n02124075\tcat\n"), "words.txt has no line for the class n04067472"),
+        (drop("val/val_annotations.txt"), "val/val_annotations.txt is missing"),
+        (put("val/val_annotations.txt", b"\n"), "lists no images"),
+        (drop("val/images/val_13.JPEG"), "val/images/val_13.JPEG is missing, though val/val_annotations.txt"),
+        (append("val/val_annotations.txt", b"val_13.JPEG\tn02124075\n"), "lists val_13.JPEG twice"),
+        (append("val/val_annotations.txt", b"val_99.JPEG\tn02124075\n"), "val/images/val_99.JPEG is missing"),
+        (append("val/val_annotations.txt", b"../../wnids.txt\tn02124075\n"), "../../wnids.txt is missing"),
+        (append("val/val_annotations.txt", b"val_13.JPEG\tn99\n"), "the class 'n99', which wnids.txt does not"),
+        (append("val/val_annotations.txt", b"nonsense\n"), "gives nonsense the class ''"),
+        (put("val/images/val_77.JPEG", b""), "val/images/val_77.JPEG has no label"),
+        (put("train/n99/images/n99_0.JPEG", b""), "train/n99/images/n99_0.JPEG belongs to a class"),
+        (append("wnids.txt", b"\nn00000000\n"), "train/n00000000/images holds no images"),
+        (drop(FIRST), f"{FIRST} is missing, though train/n02124075/n02124075_boxes.txt lists it"),
+        (put(FIRST, b"GIF89a"), f"{FIRST} is not a readable JPEG"),
+        (put(FIRST, b""), f"{FIRST} is not a readable JPEG"),
+    ],
+)
+def test_damage_in_tiny_imagenet(tiny_files, tmp_path, write_folder, damage, expected):
+    damage(tiny_files)
+    write_folder(tmp_path / TINY, tiny_files)
+    with pytest.raises(DataError) as caught:
+        load("tiny-imagenet", tmp_path)
+    assert expected in str(caught.value)
+    assert "deeppc data fetch tiny-imagenet" in str(caught.value)
+
+
+def test_a_truncated_jpeg(tiny_files, tmp_path, write_folder, jpeg_of):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    tiny_files[FIRST] = jpeg_of(noise)[:-2000]
+    write_folder(tmp_path / TINY, tiny_files)
+    with pytest.raises(DataError, match=rf"{FIRST} is not a readable JPEG"):
+        load("tiny-imagenet", tmp_path)
+
+
+def test_a_jpeg_of_another_size(tiny_files, tmp_path, write_folder, jpeg_of):
+    tiny_files[FIRST] = jpeg_of(np.zeros((64, 32, 3), np.uint8))
+    write_folder(tmp_path / TINY, tiny_files)
+    with pytest.raises(DataError, match=rf"{FIRST} is 32x64 where 64x64 is expected"):
+        load("tiny-imagenet", tmp_path)
+
+
+def test_a_png_named_jpeg_is_refused(tiny_files, tmp_path, write_folder):
+    """Only the JPEG decoder is let at the files."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(buffer, "PNG")
+    tiny_files[FIRST] = buffer.getvalue()
+    write_folder(tmp_path / TINY, tiny_files)
+    with pytest.raises(DataError, match="not a readable JPEG"):
+        load("tiny-imagenet", tmp_path)
+
+
+def test_the_archive_is_preferred_to_a_folder_that_may_be_half_unpacked(
+    cifar10_files, tmp_path, write_folder, write_tar, in_archive
+):
+    write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR10, cifar10_files))
+    write_folder(tmp_path / CIFAR10, {"batches.meta": b"half"})
+    assert len(load("cifar10", tmp_path).train) == 100
+
+
+def test_missing_data_say_where_and_how(tmp_path):
+    with pytest.raises(DataError) as caught:
+        load("cifar100", tmp_path)
+    for part in ("cifar-100-python.tar.gz", "cifar-100-python.", str(tmp_path), "deeppc data fetch cifar100"):
+        assert part in str(caught.value)
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(DataError, match=r"'CIFAR-10'.*Did you mean 'cifar10'\?.*digits, cifar10, cifar100, tiny-im"):
+        load("CIFAR-10")
+    with pytest.raises(DataError, match=r"no data set 'zzz'\. Choose one of"):
+        load("zzz")
+
+
+def test_unknown_labels(cifar10_files, tmp_path, write_folder):
+    write_folder(tmp_path / CIFAR10, cifar10_files)
+    for name in ("digits", "cifar10"):
+        with pytest.raises(DataError, match=f"{name} has no labels 'coarse': choose fine"):
+            load(name, tmp_path, labels="coarse")
+
+
+def test_names():
+    assert names() == ("digits", "cifar10", "cifar100", "tiny-imagenet")
+
+
+# The real samples.
+
+
+@pytest.fixture
+def sample_dir(samples, tmp_path):
+    """The samples by link, so that their cache does not land beside them."""
+    for archive in samples.iterdir():
+        (tmp_path / archive.name).symlink_to(archive)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "train", "test", "classes"),
+    [
+        ("cifar10", "fine", 5000, 1000, 10),
+        ("cifar100", "fine", 6000, 1500, 100),
+        ("cifar100", "coarse", 6000, 1500, 20),
+        ("tiny-imagenet", "fine", 5000, 1000, 200),
+    ],
+)
+def test_the_samples_are_balanced_and_whole(sample_dir, name, labels, train, test, classes):
+    dataset = load(name, sample_dir, labels)
+    assert (len(dataset.train), len(dataset.test), len(dataset.classes)) == (train, test, classes)
+    for split in (dataset.train, dataset.test):
+        counts = split.labels.bincount(minlength=classes)
+        assert counts.unique().tolist() == [len(split) // classes]
+        mean = split.images.float().mean((0, 2, 3)) / 255
+        # The paper's means are those of the full sets; a balanced sample of natural images is near them.
+        np.testing.assert_allclose(mean, dataset.mean, atol=0.02)

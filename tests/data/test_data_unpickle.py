@@ -1,0 +1,178 @@
+"""The unpickler returns what was pickled, for numbers in plain containers, and refuses everything else."""
+
+import contextlib
+import pickle
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from deeppc.data.unpickle import load_dict
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**40), 2**40)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(min_size=1),
+    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+shapes = hnp.array_shapes(min_dims=0, max_dims=3, max_side=5)
+arrays = hnp.arrays(st.sampled_from(["u1", "<i8", ">i4", "<f4", ">f8", "?"]), shapes)
+
+
+@given(st.dictionaries(st.text(), plain, max_size=4), st.integers(2, 4))
+def test_plain_containers_come_back(content, protocol):
+    assert load_dict(pickle.dumps(content, protocol)) == content
+
+
+@given(arrays, st.booleans(), st.integers(2, 4))
+def test_arrays_come_back(array, transpose, protocol):
+    array = array.T if transpose else array  # a transposed array is pickled in Fortran order
+    got = load_dict(pickle.dumps({b"data": array}, protocol))["data"]
+    assert got.dtype == array.dtype
+    np.testing.assert_array_equal(got, array)
+
+
+def test_a_python_2_pickle_as_the_official_files_are(python2_pickle):
+    rows = np.arange(2 * 3072).astype(np.uint8).reshape(2, 3072)
+    got = load_dict(python2_pickle(rows, labels=[3, 8]))
+    assert got["labels"] == [3, 8]
+    assert got["batch_label"] == b"training batch 1 of 5"
+    np.testing.assert_array_equal(got["data"], rows)
+
+
+def named(module: str, name: str, *texts: str) -> bytes:
+    """{'x': module.name(*texts)}, for functions that pickle itself would refuse to look up."""
+    arguments = b"".join(b"X" + struct.pack("<i", len(t)) + t.encode() for t in texts)
+    return b"\x80\x02}U\x01x" + f"c{module}\n{name}\n".encode() + b"(" + arguments + b"tRs."
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("os", "system"),
+        ("posix", "system"),
+        ("subprocess", "Popen"),
+        ("builtins", "eval"),
+        ("builtins", "exec"),
+        ("builtins", "getattr"),
+        ("builtins", "open"),
+        ("__builtin__", "eval"),
+        ("importlib", "import_module"),
+        ("numpy", "load"),
+        ("numpy", "fromfile"),
+        ("numpy", "memmap"),
+        ("numpy", "ndarray.tofile"),
+        ("numpy.core.multiarray", "fromfile"),
+        ("numpy._core.multiarray", "scalar"),
+        ("numpy.ctypeslib", "load_library"),
+        ("numpy.testing._private.utils", "runstring"),
+        ("_codecs", "decode"),
+        ("_codecs", "lookup"),
+        ("codecs", "open"),
+        ("copyreg", "_reconstructor"),
+        ("deeppc.data.unpickle", "load_dict"),
+    ],
+)
+def test_globals_that_an_array_does_not_need_are_refused(module, name):
+    with pytest.raises(pickle.UnpicklingError, match="has no place in a data set"):
+        load_dict(named(module, name, "echo"))
+
+
+def test_nothing_of_a_hostile_pickle_is_run(tmp_path):
+    proof = tmp_path / "proof"
+    with pytest.raises(pickle.UnpicklingError):
+        load_dict(named("os", "system", f"touch {proof}"))
+    with pytest.raises(pickle.UnpicklingError):
+        load_dict(named("builtins", "eval", f"open({str(proof)!r}, 'w')"))
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        named("_codecs", "encode", "x", "zlib"),  # any codec by name: decompression, or an import of its module
+        named("numpy", "ndarray", "x"),
+        named("numpy", "dtype", "O"),  # arrays of objects are pointers
+        named("numpy", "dtype", "V8"),
+        named("numpy", "dtype", "i8,i8"),
+        named("numpy.core.multiarray", "_reconstruct"),  # an array that never got its content
+    ],
+)
+def test_admitted_globals_admit_only_what_arrays_need(data):
+    with pytest.raises(pickle.UnpicklingError):
+        load_dict(data)
+
+
+def test_an_array_of_objects_is_refused():
+    with pytest.raises(pickle.UnpicklingError, match="not of numbers"):
+        load_dict(pickle.dumps({"data": np.array([{}, []], dtype=object)}, 2))
+
+
+def test_a_shape_that_the_bytes_do_not_fill_is_refused():
+    good = pickle.dumps({"data": np.zeros((4, 3), np.uint8)}, 3)
+    bad = good.replace(b"K\x04K\x03\x86", b"K\x04K\x7f\x86")
+    assert good != bad
+    with pytest.raises(pickle.UnpicklingError):
+        load_dict(bad)
+
+
+@pytest.mark.parametrize("callee", [b"U\x04text", b"]", b"K\x05", b"}", b"N"])
+def test_calling_what_is_no_function_is_refused(callee):
+    with pytest.raises(pickle.UnpicklingError):
+        load_dict(b"\x80\x02}U\x01x" + callee + b")Rs.")
+
+
+def test_state_cannot_be_put_on_a_function():
+    """BUILD would otherwise set attributes, such as default arguments, for every later file."""
+    for module, name in (("_codecs", "encode"), ("numpy", "dtype"), ("numpy.core.multiarray", "_reconstruct")):
+        state = b"}U\x0c__defaults__)s"
+        with pytest.raises(pickle.UnpicklingError, match="change a function"):
+            load_dict(b"\x80\x02}U\x01x" + f"c{module}\n{name}\n".encode() + state + b"bs.")
+
+
+def test_a_giant_table_index_is_refused():
+    """Ten bytes that make the standard unpickler ask for 64 GB."""
+    with pytest.raises(pickle.UnpicklingError, match="table index"):
+        load_dict(b"\x80\x02}r\xff\xff\xff\xff.")
+
+
+@pytest.mark.parametrize(
+    "instructions",
+    [
+        b"\x80\x02cnumpy\nndarray\n)\x81.",  # NEWOBJ
+        b"(inumpy\ndtype\n.",  # INST
+        b"\x80\x02(cnumpy\ndtype\no.",  # OBJ
+        b"\x80\x02\x82\x01.",  # EXT1: copyreg's registry
+        b"Pname\n.",  # PERSID
+        b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\x00\x00.",  # BYTEARRAY8 of petabytes
+    ],
+)
+def test_instructions_that_data_do_not_need_are_refused(instructions):
+    with pytest.raises(pickle.UnpicklingError):
+        load_dict(instructions)
+
+
+@pytest.mark.parametrize("content", [[1], 5, None, np.zeros(3)])
+def test_anything_but_a_dictionary_is_refused(content):
+    with pytest.raises(pickle.UnpicklingError, match="instead of a dictionary"):
+        load_dict(pickle.dumps(content, 2))
+
+
+def test_every_truncation_is_noticed(python2_pickle):
+    whole = python2_pickle(np.zeros((1, 12), np.uint8), labels=[1])
+    for length in range(len(whole)):
+        with pytest.raises(pickle.UnpicklingError):
+            load_dict(whole[:length])
+
+
+@given(st.binary(max_size=60))
+def test_random_bytes_raise_nothing_but_an_unpickling_error(data):
+    with contextlib.suppress(pickle.UnpicklingError):
+        assert isinstance(load_dict(b"\x80\x02" + data), dict)
