@@ -31,8 +31,8 @@ MUTANTS = [
     ("momentum stops where the force does", "engine.py", "or (v in momentum and not last_look)", ""),
     ("Nesterov is plain momentum", "engine.py", "Force([*force, (m, momentum[v])] if descent.nesterov else [(1.0, momentum[v])])", "Force([(1.0, momentum[v])])"),
     ("iPC takes its weight gradients without precision", "engine.py", "gradients[v] = (learning, by_weights)", "gradients[v] = (1.0, by_weights)"),
-    ("the prediction at the end moves no statistics", "engine.py", "teach(v, state.predict(v, moving_statistics=True))", "teach(v, state.predict(v))"),
-    ("iPC moves no statistics in its last step", "engine.py", "                if freezable(module):", "                if False:"),
+    ("the prediction at the end moves no statistics", "engine.py", "            teach(v, state.predict(v, moving_statistics=True))", "            teach(v, state.predict(v))"),
+    ("iPC moves no statistics in its last step", "engine.py", "if last_look and freezable(module)]", "if False]"),
     ("forward update on every node", "engine.py", 'presynaptic == "relaxed" or v not in forward:', 'presynaptic == "relaxed":'),
     ("free relaxation spoils the relaxed state", "engine.py", "{v: d.clone() for v, d in relaxed.items()}", "dict(relaxed)"),
     ("a kept graph is spent by inference", "engine.py", "retain_graph=self.kept.get(v) is prediction", "retain_graph=False"),
@@ -41,15 +41,24 @@ MUTANTS = [
     ("energy without its half", "engine.py", "return norm.square() / 2", "return norm.square()"),
     ("squares in float32", "engine.py", 'torch.float32 if eps.device.type == "mps" else torch.float64', "torch.float32"),
     ("activities instead of deviations", "engine.py", "        self.d[v] = force.applied(self.d.get(v), -descent.lr)", "        self.d[v] = force.applied(self.d.get(v), -descent.lr).add_(self.mu0[v]).sub_(self.mu0[v])"),
-    ("dropout draws anew at every prediction", "engine.py", "if v in self._seeds else nullcontext()", "if False else nullcontext()"),
-    ("sum over the batch for mean", "algorithms.py", "-self._gain(net, v) / (state.batch * beta)", "-self._gain(net, v) / beta"),
-    ("nudging not undone", "algorithms.py", "-self._gain(net, v) / (state.batch * beta)", "-self._gain(net, v) / state.batch"),
-    ("nudging not undone in iPC", "algorithms.py", "-pi * self._gain(net, v) / (state.batch * beta)", "-pi * self._gain(net, v) / state.batch"),
+    ("dropout draws anew at every prediction", "engine.py", "if v in self._draws else nullcontext()", "if False else nullcontext()"),
+    ("sum over the batch for mean", "algorithms.py", "return -pi * gain / (state.batch * beta)", "return -pi * gain / beta"),
+    ("nudging not undone", "algorithms.py", "return -pi * gain / (state.batch * beta)", "return -pi * gain / state.batch"),
+    ("iPC clamped as if never centred", "algorithms.py", "        state.clamp(target, beta)", "        state.clamp(target, abs(beta) if self.family == 'ipc' else beta)"),
     ("arrival off by one for a node's update", "algorithms.py", "self._pi(t, net.arrival[v] - 1, T)", "self._pi(t, net.arrival[v], T)"),
     ("centre nudging always positive", "algorithms.py", "2 * torch.randint(0, 2, (), device=target.device) - 1", "torch.ones((), device=target.device)"),
-    ("one step too few", "algorithms.py", "                T = self.T or net.L\n", "                T = (self.T or net.L) - 1\n"),
+    ("one step too few", "algorithms.py", "        T = self.T or net.L\n", "        T = (self.T or net.L) - 1\n"),
     ("last k levels off by one", "algorithms.py", "net.arrival[v] < last", "net.arrival[v] <= last"),
     ("unreached weights decayed", "algorithms.py", "            optimizer.zero_grad()\n            for v", "            optimizer.zero_grad(set_to_none=False)\n            for v"),
+    ("a learnt constant moves under the activities", "engine.py", "self.mu0[v] = self.mu0[v].clone()", "pass"),
+    ("gradients lost to a refused batch", "algorithms.py", "        parameters = net.trainable()\n", "        parameters = net.trainable()\n        if optimizer is not None:\n            optimizer.zero_grad()\n"),
+    ("random numbers lost to a refused batch", "norm.py", "        set_random_state(stood, device)\n", ""),
+    ("autocast keeps old weights", "engine.py", "torch.clear_autocast_cache()", "pass"),
+    ("bp is nudged", "algorithms.py", 'self.beta if self.family != "bp" else 1.0', "self.beta"),
+    ("bp's hidden energies are wrong", "engine.py", "        energy[v] = state.energy(v, eps, prediction)\n        parents", "        energy[v] = 7 * state.energy(v, eps, prediction)\n        parents"),
+    ("free relaxation learns from the initial pass", "algorithms.py", 'self.presynaptic == "initial" and not self.free_steps', 'self.presynaptic == "initial"'),
+    ("the settled pass moves no statistics", "engine.py", "if free_relaxation is None else state.predict(v, moving_statistics=True))", "if free_relaxation is None else state.predict(v))"),
+    ("the target forgotten after free relaxation", "engine.py", "-(self.target * torch", "-((self.response0 + self.d[v]) * torch"),
     ("depth gain upside down", "algorithms.py", "self.lr_x ** -net.arrival[v]", "self.lr_x ** net.arrival[v]"),
     ("the output is not clamped", "algorithms.py", "still = (INPUT, net.output)", "still = (INPUT,)"),
     ("the spike a step late", "precision.py", "1.0 if t == arrival else alpha", "1.0 if t == arrival + 1 else alpha"),
@@ -57,8 +66,8 @@ MUTANTS = [
     ("a decay that does not sum to one", "precision.py", "n * (n + 1) / 2", "n * n / 2"),
     ("level by the shortest path", "graph.py", "1 + max(self.level[p]", "1 + min(self.level[p]"),
     ("one identity too few on a skip", "graph.py", "self.level[v] - self.level[p] - 1", "max(0, self.level[v] - self.level[p] - 2)"),
-    ("shared parameters pass", "graph.py", "owner.setdefault(parameter, v) != v", "False"),
-    ("running statistics moved during inference", "norm.py", "        layer.track_running_stats = False", "        pass"),
+    ("shared parameters pass", "graph.py", "owner.setdefault(tensor, v) != v", "False"),
+    ("running statistics moved during inference", "norm.py", "running_var = False, None, None", "running_var = True, layer.running_mean, layer.running_var"),
     ("thawed norms are frozen", "norm.py", 'not getattr(layer, "thawed", False)', "True"),
     ("a refused batch leaves its statistics", "norm.py", "buffer.copy_(value)", "pass"),
 ]  # fmt: skip
@@ -88,6 +97,11 @@ def survives(mutant: tuple[str, str, str, str]) -> str | None:
 
 
 def main() -> int:
+    """First a control: on the untouched source the tests must pass, or they would "catch" anything."""
+    control = survives(("control", "engine.py", '"""The engine:', '"""The engine:'))
+    if control is None or "ended with 0" not in control:
+        print("the tests fail without any mutant; mend that first")
+        return 1
     chosen = [m for m in MUTANTS if len(sys.argv) < 2 or any(word in m[0] for word in sys.argv[1:])]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         alive = 0

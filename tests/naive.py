@@ -42,7 +42,7 @@ def schedule(algo, t, a, T):
 class Outcome:
     gradients: dict[str, Tensor | None]  # pc: by parameter name
     weights: dict[str, Tensor]  # ipc: after the step
-    errors: list[dict[str, Tensor]] = field(default_factory=list)  # by step, before it
+    errors: list[dict[str, Tensor]] = field(default_factory=list)  # by step, before it; and after the last (pc)
     activities: list[dict[str, Tensor]] = field(default_factory=list)  # x_0 .. x_T
 
 
@@ -110,6 +110,9 @@ class Naive:
                 self.weight_step(t, terms, errors, optimizer)
             sgd.step()
         self.outcome.activities.append({v: x.detach().clone() for v, x in xs.items()})
+        if optimizer is None:
+            mus = self.predict(xs)
+            self.outcome.errors.append({v: (xs[v] - self.respond(v, mus[v])).detach() for v in self.net.nodes})
         return {v: x.detach() for v, x in xs.items()}
 
     def weight_step(self, t, terms, errors, optimizer):
@@ -119,7 +122,7 @@ class Naive:
             gain = self.algo.lr_x ** -self.a[v] if self.algo.depth_gain else 1.0
             reached = pi != 0 and bool((errors[v] != 0).any())
             for p in params.values():
-                g = torch.autograd.grad(terms[v], p, retain_graph=True)[0] if reached else None
+                g = torch.autograd.grad(terms[v], p, retain_graph=True)[0] if reached and p.requires_grad else None
                 gradients[p] = None if g is None else pi * gain * g / (len(self.images) * self.beta)
         for p, g in gradients.items():
             p.grad = g
@@ -150,8 +153,8 @@ class Naive:
             error = x_T[v] - (rest[v] if forward else self.respond(v, mu).detach())
             gain = algo.lr_x ** -self.a[v] if algo.depth_gain else 1.0
             for name, p in params.items():
-                g = torch.autograd.grad(-(error * mu).sum(), p, retain_graph=True)[0]
-                self.outcome.gradients[name] = (
-                    g * gain / (len(self.images) * self.beta) if bool((error != 0).any()) else None
-                )
+                self.outcome.gradients[name] = None
+                if p.requires_grad and bool((error != 0).any()):
+                    g = torch.autograd.grad(-(error * mu).sum(), p, retain_graph=True)[0]
+                    self.outcome.gradients[name] = g * gain / (len(self.images) * self.beta)
         return self.outcome

@@ -19,6 +19,17 @@ class Mix(nn.Module):
         return self.act(sum(f(x) for f, x in zip(self.maps, xs, strict=True)))
 
 
+class Prior(nn.Module):
+    """A learnt constant: it ignores its parent, and its prediction is a view of its parameter."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.b = nn.Parameter(torch.randn(size))
+
+    def forward(self, x):
+        return self.b.expand(len(x), -1)
+
+
 def mlp(L, size=6, classes=3, act=nn.Tanh):
     hidden = [nn.Sequential(nn.Linear(size, size), act()) for _ in range(L - 1)]
     return Chain(*hidden, nn.Linear(size, classes))
@@ -77,8 +88,16 @@ def dags(draw):
     for i in range(n):
         earlier = list(sizes)
         parents = draw(st.lists(st.sampled_from(earlier), min_size=1, max_size=3, unique=True))
-        if len(parents) == 1 and draw(st.booleans()):
+        kind = draw(st.sampled_from(["mix", "mix", "identity", "reshape", "prior"])) if len(parents) == 1 else "mix"
+        if kind == "identity":
             nodes[f"h{i}"], sizes[f"h{i}"] = (nn.Identity(), parents), sizes[parents[0]]
+        elif kind == "reshape":
+            nodes[f"h{i}"], sizes[f"h{i}"] = (
+                (nn.Sequential(nn.Unflatten(1, (-1, 1)), nn.Flatten()), parents),
+                sizes[parents[0]],
+            )
+        elif kind == "prior":
+            nodes[f"h{i}"], sizes[f"h{i}"] = (Prior(2), parents), 2
         else:
             size = draw(st.integers(1, 4))
             act = draw(st.sampled_from([nn.Tanh(), nn.GELU(), nn.Identity()]))
@@ -89,7 +108,10 @@ def dags(draw):
     parents = list(dict.fromkeys(loose + extra))
     nodes["out"] = (Mix([sizes[p] for p in parents], 3, nn.Identity()), parents)
     names = draw(st.permutations(list(nodes)))
-    return Graph({v: nodes[v] for v in names}).double()
+    net = Graph({v: nodes[v] for v in names}).double()
+    for v in draw(st.lists(st.sampled_from(names), max_size=1)):
+        net.nodes[v].requires_grad_(False)
+    return net
 
 
 @st.composite
@@ -157,5 +179,6 @@ def backprop(net, images, target, loss="squared_error"):
     net.zero_grad()
     out = net(images)
     value = (out - target).square().sum() / 2 if loss == "squared_error" else -(target * out.log_softmax(1)).sum()
-    (value / len(images)).backward()
-    return {n: p.grad.clone() for n, p in net.named_parameters()}
+    if value.requires_grad:
+        (value / len(images)).backward()
+    return {n: None if p.grad is None else p.grad.clone() for n, p in net.named_parameters()}

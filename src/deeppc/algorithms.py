@@ -17,16 +17,17 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from deeppc import engine, precision
+from deeppc.engine import Observer
 from deeppc.graph import INPUT, Graph
 from deeppc.norm import unchanged_on_error
-
-SUFFIXES = "choose bp, pc, ipc with +s +d +l +f +cn, e.g. pc+s+f, ipc+s, pc+cn"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Algorithm:
         """``Algorithm.parse("pc+s+f", T=10, lr_x=0.5)``. Options are the fields that the name does not say."""
         family, *suffixes = spec.replace(" ", "").lower().split("+")
         if family not in ("bp", "pc", "ipc") or len(set(suffixes)) < len(suffixes) or not set(suffixes) <= _SAID.keys():
-            raise ValueError(f"unknown algorithm {spec!r}: {SUFFIXES}")
+            raise ValueError(f"unknown algorithm {spec!r}: choose bp, pc, ipc with +s +d +l +f +cn, e.g. pc+s+f")
         said: dict[str, Any] = {"family": family}
         for suffix in suffixes:
             name, value = _SAID[suffix]
@@ -110,11 +111,11 @@ class Algorithm:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if value not in choices and not callable(value):
+            if value not in choices and not (name == "schedule" and callable(value)):
                 raise ValueError(f"{name} is {value!r}: choose {' or '.join(choices)}")
         for name, (holds, expected) in _RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float | None) or not holds(value):
+            if isinstance(value, bool) or not isinstance(value, Real | None) or not holds(value):
                 raise ValueError(f"{name} is {value!r}, but must be {expected}")
         if self.family != "pc" and self.forward:
             why = "learns while it infers" if self.family == "ipc" else "has no inference"
@@ -130,81 +131,80 @@ class Algorithm:
         said = [s for s, (name, value) in _SAID.items() if getattr(self, name) == value]
         return "+".join([self.family, *said])
 
-    def gradients(
-        self, net: Graph, images: Tensor, labels: Tensor, *, observe: engine.Observer | None = None
-    ) -> Result:
-        """Add to ``.grad`` of the net's parameters what this batch says (mean over the batch), as ``backward()`` would.
+    def gradients(self, net: Graph, images: Tensor, labels: Tensor, *, observe: Observer | None = None) -> Result:
+        """Add to ``.grad`` of the net's parameters what this batch says (mean over the batch). For bp and pc.
 
         ``labels`` are class indices (batch,), or a float target of the output's shape. Nodes that no energy reached
-        get no gradient. ``observe(t, state)`` is called before each inference step. For bp and pc.
+        get no gradient. ``observe(t, state)`` is called before each inference step and after the last (never for bp);
+        tensors of the state change in place later, so it clones what it keeps.
         """
         if self.family == "ipc":
             raise ValueError("ipc changes weights at every inference step: call step(net, images, labels, optimizer)")
-        with torch.no_grad(), unchanged_on_error(net):
-            parameters = net.trainable()
-            forward = self._forward_nodes(net)
-            learns_from_initial = forward if self.presynaptic == "initial" and not self.free_steps else ()
-            state, beta = self._begin(
-                net, images, labels, kept=net.nodes if self.family == "bp" else learns_from_initial
-            )
-            if self.family == "bp":
-                energy = engine.backpropagate(state, parameters, -1.0 / state.batch)
-            else:
-                T = self.T or net.L
-                engine.infer(state, T, self._descent(net, T), observe=observe)
-                energy = engine.learn(
-                    state,
-                    parameters,
-                    lambda v: -self._gain(net, v) / (state.batch * beta),
-                    forward=forward,
-                    presynaptic=self.presynaptic,
-                    free_relaxation=(lambda: self._relax_freely(state)) if self.free_steps else None,
-                )
-        return _result(state, energy)
+        return self._run(net, images, labels, None, observe)
 
     def step(
-        self,
-        net: Graph,
-        images: Tensor,
-        labels: Tensor,
-        optimizer: torch.optim.Optimizer,
-        *,
-        observe: engine.Observer | None = None,
+        self, net: Graph, images: Tensor, labels: Tensor, optimizer: Optimizer, *, observe: Observer | None = None
     ) -> Result:
         """One whole training step with any torch optimiser: bp, pc, or ipc (which steps it T times).
 
         Weights whose node has no error yet have ``grad = None``: no decay, no moment of the optimiser touches them.
         """
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError("LBFGS needs a loss that it can evaluate again; predictive coding gives gradients only")
+            raise ValueError("LBFGS needs a loss to evaluate again; predictive coding gives gradients only")
+        result = self._run(net, images, labels, optimizer, observe)
         if self.family != "ipc":
-            optimizer.zero_grad()
-            result = self.gradients(net, images, labels, observe=observe)
             optimizer.step()
-            return result
+        return result
 
+    @torch.no_grad()
+    def _run(
+        self, net: Graph, images: Tensor, labels: Tensor, optimizer: Optimizer | None, observe: Observer | None
+    ) -> Result:
         parameters = net.trainable()
+        last = math.inf if self.forward_last is None else self.forward_last
+        forward = [v for v in net.nodes if self.forward and net.arrival[v] < last]
+        kept = forward if self.presynaptic == "initial" and not self.free_steps else []
+        state, beta = self._begin(net, images, labels, list(net.nodes) if self.family == "bp" else kept)
+        if optimizer is not None:
+            optimizer.zero_grad()
+        T = self.T or net.L
+
+        def scale(v: str, pi: float = 1.0) -> engine.Scale:
+            gain = self.lr_x ** -net.arrival[v] if self.depth_gain else 1.0
+            return -pi * gain / (state.batch * beta)
 
         def apply(gradients: engine.Gradients) -> None:
+            assert optimizer is not None
             optimizer.zero_grad()
             for v, (pi, by_weights) in gradients.items():
-                engine.accumulate(parameters[v], by_weights, -pi * self._gain(net, v) / (state.batch * beta))
+                engine.accumulate(parameters[v], by_weights, scale(v, pi))
             optimizer.step()
 
-        with torch.no_grad():
-            with unchanged_on_error(net):
-                state, beta = self._begin(net, images, labels)
-            T = self.T or net.L
+        if self.family == "bp":
+            energy = engine.backpropagate(state, parameters, scale)
+        elif self.family == "ipc":
             weights = engine.WeightSteps(lambda v, t: self._pi(t, net.arrival[v], T), apply, parameters)
             energy = engine.infer(state, T, self._descent(net, T), weights=weights, observe=observe)
-        return _result(state, energy)
+        else:
+            engine.infer(state, T, self._descent(net, T), observe=observe)
+            free = (lambda: self._relax_freely(state)) if self.free_steps else None
+            energy = engine.learn(
+                state, parameters, scale, forward=forward, presynaptic=self.presynaptic, free_relaxation=free
+            )
+        zero = torch.zeros((), device=images.device)
+        return Result(state.mu0[net.output], {v: energy.get(v, zero) for v in net.nodes}, state.work)
 
-    def _begin(self, net: Graph, images: Tensor, labels: Tensor, kept: Any = ()) -> tuple[engine.State, engine.Scale]:
-        """Initialise and clamp, after everything about the input has been checked."""
+    def _begin(self, net: Graph, images: Tensor, labels: Tensor, kept: list[str]) -> tuple[engine.State, engine.Scale]:
+        """Initialise and clamp. Whatever is wrong with the input is found here, and leaves no trace."""
         _check(images, labels)
+        if self.depth_gain and self.lr_x**-net.L > torch.finfo(torch.float32).max:
+            raise ValueError(f"depth_gain is lr_x^-{net.L}, too large for float32: choose a larger lr_x")
         softmax = (lambda mu: torch.softmax(mu, dim=1)) if self.loss == "cross_entropy" else None
-        state = engine.State(net, images, respond=softmax, kept=kept)
-        target = _target(labels, state.mu0[net.output])
+        with unchanged_on_error(net, images.device):
+            state = engine.State(net, images, respond=softmax, kept=kept)
+            if any(mu.dtype == torch.float16 for mu in state.mu0.values()):
+                raise ValueError("float16 cannot hold the small errors of deep layers: use float32 or bfloat16")
+            target = _target(labels, state.mu0[net.output], distribution=softmax is not None)
         beta: engine.Scale = self.beta if self.family != "bp" else 1.0
         if self.centred:
             sign = 2 * torch.randint(0, 2, (), device=target.device) - 1
@@ -230,13 +230,6 @@ class Algorithm:
 
     def _sgd(self, send: engine.Weight, receive: engine.Weight) -> engine.Descent:
         return engine.Descent(self.lr_x, self.momentum_x, self.nesterov, send, receive)
-
-    def _forward_nodes(self, net: Graph) -> list[str]:
-        last = math.inf if self.forward_last is None else self.forward_last
-        return [v for v in net.nodes if self.forward and net.arrival[v] < last]
-
-    def _gain(self, net: Graph, v: str) -> float:
-        return self.lr_x ** -net.arrival[v] if self.depth_gain else 1.0
 
 
 _SCHEDULES: dict[str, Callable[[Algorithm], precision.Schedule]] = {
@@ -271,38 +264,36 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _result(state: engine.State, energy: dict[str, Tensor]) -> Result:
-    zero = torch.zeros((), device=state.response0.device)
-    return Result(state.mu0[state.net.output], {v: energy.get(v, zero) for v in state.net.nodes}, state.work)
-
-
 def _check(images: Tensor, labels: Tensor) -> None:
     """All that can be said before the network has run."""
-    n = images.shape[0] if images.dim() else 0
+    if torch.is_inference_mode_enabled():
+        raise ValueError("inference mode keeps no gradients: leave torch.inference_mode() to train")
+    n = len(images) if images.dim() else 0
     if n == 0:
         raise ValueError(f"images have the shape {tuple(images.shape)}: expected a batch of at least one sample")
     floats = labels.is_floating_point()
     if labels.dtype == torch.bool or labels.is_complex() or (labels.shape[:1] if floats else labels.shape) != (n,):
-        raise ValueError(
-            f"labels have the shape {tuple(labels.shape)} and type {labels.dtype}: expected {n} class indices, or a "
-            "float target for each sample"
-        )
+        kind = f"labels are {labels.dtype} of the shape {tuple(labels.shape)}"
+        raise ValueError(f"{kind}: expected {n} class indices, or a float target for each sample")
     for name, values in (("images", images), ("the target", labels)):
         if values.is_floating_point():
             _require(values.isfinite().all(), f"{name} must be finite, but contain NaN or infinity: check the data")
 
 
-def _target(labels: Tensor, logits: Tensor) -> Tensor:
+def _target(labels: Tensor, out: Tensor, *, distribution: bool) -> Tensor:
     """``y`` for the output: one-hot for class indices."""
     if labels.is_floating_point():
-        if labels.shape != logits.shape:
-            raise ValueError(f"the target has the shape {tuple(labels.shape)}, the output {tuple(logits.shape)}")
+        if labels.shape != out.shape:
+            raise ValueError(f"the target has the shape {tuple(labels.shape)}, the output {tuple(out.shape)}")
+        if distribution:
+            sums = ((labels.sum(1) - 1).abs() < 1e-4).all() & (labels >= 0).all()
+            _require(sums, "under cross-entropy a target must be a distribution over classes (dimension 1)")
         return labels
-    if logits.dim() != 2:
-        raise ValueError(f"class indices need an output of (batch, classes), not {tuple(logits.shape)}")
-    classes = logits.shape[1]
+    if out.dim() != 2 or out.shape[0] != labels.shape[0]:
+        raise ValueError(f"class indices need an output of (batch, classes), not {tuple(out.shape)}")
+    classes = out.shape[1]
     _require(((labels >= 0) & (labels < classes)).all(), f"labels must be class indices from 0 to {classes - 1}")
-    return torch.zeros_like(logits).scatter_(1, labels.long().unsqueeze(1), 1.0)
+    return torch.zeros_like(out).scatter_(1, labels.long().unsqueeze(1), 1.0)
 
 
 def _require(holds: Tensor, message: str) -> None:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppc.graph import INPUT, Graph
-from deeppc.norm import draws_numbers, freezable, frozen, replayed
+from deeppc.norm import freezable, frozen, random_state, replayed
 
 Scale = float | Tensor
 Weight = Callable[[str, int], float]  # of a node at a step
@@ -75,14 +75,19 @@ class State:
         self.batch = images.shape[0]
         self._respond = respond
         self._activities = {INPUT: images}
-        self._seeds = _draw_seeds(net)
+        self._draws: dict[str, list[Tensor]] = {}  # by node that draws random numbers: where the generators stood
 
         self.predictions: dict[str, Prediction] = {}
         self.kept: dict[str, Prediction] = {}
         self.mu0: dict[str, Tensor] = {}
-        for v in net.nodes:
+        for v, module in net.nodes.items():
+            before = random_state(images.device)
             prediction = self.predict(v, moving_statistics=v in kept)
+            if not all(map(torch.equal, before, random_state(images.device))):
+                self._draws[v] = before
             self.mu0[v] = prediction.mu.detach()
+            if any(_shares_memory(self.mu0[v], w) for w in module.parameters()):
+                self.mu0[v] = self.mu0[v].clone()  # a learnt constant, which iPC changes in place
             if v in kept:
                 self.kept[v] = prediction
         self.response0 = _wide(self._response(net.output, self.mu0[net.output]))
@@ -90,6 +95,7 @@ class State:
     def clamp(self, target: Tensor, beta: Scale) -> None:
         """Move the output towards the target: ``x_out = mu0_out + beta (y - mu0_out)``."""
         self.d[self.net.output] = beta * (target - self.response0)
+        self.target = self.response0 + self.d[self.net.output]
 
     def activity(self, v: str) -> Tensor:
         """``x_v = mu0_v + d_v``, a leaf that predictions of the successors are differentiated by."""
@@ -97,7 +103,7 @@ class State:
             x = self.mu0[v]
             if v in self.d:
                 x = (x + self.d[v]).to(x.dtype)
-            self._activities[v] = x.detach().requires_grad_()
+            self._activities[v] = x.detach().requires_grad_(x.is_floating_point())
         return self._activities[v]
 
     def undisturbed(self, v: str) -> bool:
@@ -114,10 +120,19 @@ class State:
         if v in self.predictions and not (moving_statistics and freezable(module)):
             return self.predictions[v]
         parents = {p: self.activity(p) for p in self.net.parents[v]}
+        versions = [x._version for x in parents.values()]
         quiet = nullcontext() if moving_statistics else frozen(module)
-        draws = replayed(self._seeds[v], self._activities[INPUT].device) if v in self._seeds else nullcontext()
-        with torch.enable_grad(), quiet, draws:
-            mu = module(*(parents[p] for p in self.net.parents[v]))
+        draws = replayed(self._draws[v], self._activities[INPUT].device) if v in self._draws else nullcontext()
+        try:
+            with torch.enable_grad(), quiet, draws:
+                mu = module(*(parents[p] for p in self.net.parents[v]))
+        except Exception as error:
+            error.add_note(f"(while predicting the node {v!r})")
+            raise
+        if not isinstance(mu, Tensor):
+            raise TypeError(f"the module of node {v!r} must return one tensor, not {type(mu).__name__}")
+        if [x._version for x in parents.values()] != versions:
+            raise ValueError(f"the module of node {v!r} changes its input in place: use inplace=False there")
         self.predictions[v] = Prediction(mu, parents)
         self.work.predictions[v] += 1
         return self.predictions[v]
@@ -184,8 +199,7 @@ class State:
         """``1/2 |eps_v|^2``, or the output's cross-entropy, mean over the batch."""
         if v == self.net.output and self._respond is not None:
             mu = (prediction or self.predict(v)).mu.detach()
-            target = self.response0 + self.d[v]
-            return -(target * torch.log_softmax(mu, dim=1)).sum() / self.batch
+            return -(self.target * torch.log_softmax(mu, dim=1)).sum() / self.batch
         return half_square(eps) / self.batch
 
     def _response(self, v: str, mu: Tensor) -> Tensor:
@@ -237,7 +251,8 @@ def infer(
 
     dE/dx_v = pi_v eps_v - sum over successors c of pi_c J_c^T eps_c
 
-    ``observe(t, state)`` sees the state before each step. Returns the energy that each node last learnt from (iPC).
+    ``observe(t, state)`` sees the state before each step, and after the last (not in iPC, where nobody needs it).
+    Returns the energy of each node when it last had its say (iPC).
     """
     energy: dict[str, Tensor] = {}
     net = state.net
@@ -246,10 +261,8 @@ def infer(
         if observe is not None:
             observe(t, state)
         last_look = weights is not None and t == steps - 1  # iPC: nobody looks at the activities after the last step
-        if last_look:
-            for v, module in net.nodes.items():
-                if freezable(module):
-                    state.predict(v, moving_statistics=True)
+        for v in [v for v, module in net.nodes.items() if last_look and freezable(module)]:
+            state.predict(v, moving_statistics=True)
         receive = {v: 0.0 if last_look else descent.receive(v, t) for v in net.nodes}
         forces: dict[str, Force] = {}
         gradients: Gradients = {}
@@ -261,7 +274,7 @@ def infer(
                 continue
             eps = state.error(v)
             own = weights.parameters[v] if weights is not None and learning else ()
-            if own:
+            if weights is not None:
                 energy[v] = state.energy(v, eps)
             pulls, by_weights = state.pull_back(v, eps, parents, own)
             if own:
@@ -278,9 +291,12 @@ def infer(
                 state.move(v, forces.get(v, Force()), descent, momentum)
         if weights is not None:
             weights.apply(gradients)
+            torch.clear_autocast_cache()  # it holds the weights of before
             for v in gradients:
                 state.relearnt.add(v)
                 state.predictions.pop(v, None)
+    if observe is not None and weights is None:
+        observe(steps, state)
     return energy
 
 
@@ -307,8 +323,10 @@ def learn(
         rest = state.d
 
     def teach(v: str, prediction: Prediction) -> None:
-        standard = None if state.at_rest(v) or v in forward else state.error(v)
-        eps = _difference(relaxed.get(v), rest.get(v)) if v in forward else standard
+        if v in forward:
+            eps = relaxed.get(v, 0) - rest[v] if v in rest else relaxed.get(v)
+        else:
+            eps = None if state.at_rest(v) else state.error(v)
         if eps is not None:
             energy[v] = state.energy(v, eps, prediction)
             _, by_weights = state.pull_back(v, eps, (), parameters[v], prediction=prediction)
@@ -325,7 +343,7 @@ def learn(
     return energy
 
 
-def backpropagate(state: State, parameters: Parameters, scale: Scale) -> dict[str, Tensor]:
+def backpropagate(state: State, parameters: Parameters, scale: Callable[[str], Scale]) -> dict[str, Tensor]:
     """The baseline: one sweep from the clamped output to the input, over the same little graphs."""
     net = state.net
     energy: dict[str, Tensor] = {}
@@ -339,7 +357,7 @@ def backpropagate(state: State, parameters: Parameters, scale: Scale) -> dict[st
         energy[v] = state.energy(v, eps, prediction)
         parents = [p for p in dict.fromkeys(net.parents[v]) if p != INPUT]
         pulls, by_weights = state.pull_back(v, eps, parents, parameters[v], prediction=prediction)
-        accumulate(parameters[v], by_weights, scale)
+        accumulate(parameters[v], by_weights, scale(v))
         for p, pull in zip(parents, pulls, strict=True):
             if pull is not None:
                 delta[p] = delta[p] + pull if p in delta else pull
@@ -366,13 +384,5 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """``a - b``, where None is exactly 0."""
-    if b is None:
-        return a
-    return -b if a is None else a - b
-
-
-def _draw_seeds(net: Graph) -> dict[str, int]:
-    """A seed per batch for every node that draws random numbers, so that each prediction draws the same ones."""
-    return {v: int(torch.empty((), device="cpu").long().random_()) for v, f in net.nodes.items() if draws_numbers(f)}
+def _shares_memory(a: Tensor, b: Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()

@@ -25,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 INPUT = "input"
-
 Nodes = Mapping[str, tuple[nn.Module, str | Sequence[str]]]
 
 
@@ -77,14 +76,14 @@ class Graph(nn.Module):
         return values[self.output]
 
     def trainable(self) -> dict[str, list[nn.Parameter]]:
-        """The parameters of each node that want a gradient. Refuses one that two nodes share."""
-        owner: dict[nn.Parameter, str] = {}
+        """The parameters of each node that want a gradient. Refuses what two nodes share."""
+        owner: dict[Tensor, str] = {}
         for v, module in self.nodes.items():
-            for name, parameter in module.named_parameters():
-                if owner.setdefault(parameter, v) != v:
+            for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+                if owner.setdefault(tensor, v) != v:
                     raise ValueError(
-                        f"nodes {owner[parameter]!r} and {v!r} share the parameter {name!r}: each node learns from its "
-                        "own error at its own step, so give every node parameters of its own"
+                        f"nodes {owner[tensor]!r} and {v!r} share {name!r}: each node learns from its own error at its "
+                        "own step, so give every node parameters and buffers of its own"
                     )
         return {v: [p for p in module.parameters() if p.requires_grad] for v, module in self.nodes.items()}
 
@@ -110,15 +109,9 @@ class Graph(nn.Module):
             nodes[v] = (self.nodes[v], [delayed(p, gaps[p]) for p in parents])
         return Graph(nodes)
 
-    def extra_repr(self) -> str:
-        return f"L={self.L}, nodes={len(self.nodes)}"
-
 
 class Chain(Graph):
-    """Modules one after the other, a value node after each: ``Chain(first, second, ..., last)``.
-
-    Nodes are named ``"1"`` to ``"L"``, after their levels.
-    """
+    """``Chain(first, ..., last)``: a value node after each module, named ``"1"`` to ``"L"`` after their levels."""
 
     def __init__(self, *modules: nn.Module) -> None:
         super().__init__({str(i + 1): (f, str(i) if i else INPUT) for i, f in enumerate(modules)})

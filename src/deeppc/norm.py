@@ -7,8 +7,8 @@ move exactly once per batch, in the prediction that the weights learn from. This
 that tracks statistics, with or without affine parameters: nothing to subclass. The paper's failing baseline, in
 which every prediction moves them, is :func:`thaw`.
 
-*Dropout.* One mask per node and batch, the same in every prediction: each prediction replays the same random
-numbers. A module of your own that draws random numbers in ``forward`` says so by an attribute ``stochastic = True``.
+*Dropout.* One mask per node and batch, the same in every prediction: a node that drew random numbers when it was
+predicted first replays them ever after, whatever kind of module it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
 
 
 def thaw(module: nn.Module) -> nn.Module:
@@ -45,43 +45,53 @@ def freezable(module: nn.Module) -> list[_NormBase]:
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
     """Within: batch statistics normalise, running statistics stand still."""
-    layers = freezable(module)
-    for layer in layers:
-        layer.track_running_stats = False
+    layers = [(layer, layer.running_mean, layer.running_var) for layer in freezable(module)]
+    for layer, _, _ in layers:
+        layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
     try:
         yield
     finally:
-        for layer in layers:
-            layer.track_running_stats = True
+        for layer, mean, var in layers:
+            layer.track_running_stats, layer.running_mean, layer.running_var = True, mean, var
 
 
-def draws_numbers(module: nn.Module) -> bool:
-    """Does a prediction of ``module`` depend on random numbers?"""
-    return any(
-        layer.training
-        and (isinstance(layer, _DropoutNd | nn.RReLU | nn.MultiheadAttention) or getattr(layer, "stochastic", False))
-        for layer in module.modules()
-    )
+def generators(device: torch.device) -> list[torch.Generator]:
+    """Those that a module on ``device`` may draw from (a CUDA graph under capture cannot be asked for its own)."""
+    if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+        return [torch.default_generator, torch.cuda.default_generators[device.index or 0]]
+    return [torch.default_generator, *([torch.mps._get_default_mps_generator()] if device.type == "mps" else [])]
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    return [generator.get_state() for generator in generators(device)]
+
+
+def set_random_state(states: list[Tensor], device: torch.device) -> None:
+    for generator, state in zip(generators(device), states, strict=True):
+        generator.set_state(state)
 
 
 @contextmanager
-def replayed(seed: int, device: torch.device) -> Iterator[None]:
-    """Within: random numbers start from ``seed``; outside, the generators are as if nothing had been drawn."""
-    on_cpu = device.type in ("cpu", "meta")
-    with torch.random.fork_rng([] if on_cpu else [device], device_type="cuda" if on_cpu else device.type):
-        torch.manual_seed(seed)
+def replayed(states: list[Tensor], device: torch.device) -> Iterator[None]:
+    """Within: random numbers come as they came from ``states`` on; outside, as if none had been drawn."""
+    now = random_state(device)
+    set_random_state(states, device)
+    try:
         yield
+    finally:
+        set_random_state(now, device)
 
 
 @contextmanager
-def unchanged_on_error(module: nn.Module) -> Iterator[None]:
-    """Put running statistics back if the block raises: a refused batch leaves no trace."""
-    buffers = [b for m in module.modules() if isinstance(m, _NormBase) for b in m.buffers(recurse=False)]
-    saved: list[Tensor] = [b.clone() for b in buffers]
+def unchanged_on_error(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Put running statistics and random generators back if the block raises: a refused batch leaves no trace."""
+    norms = [m for m in module.modules() if isinstance(m, _NormBase)]
+    saved = [(b, b.clone()) for m in norms for b in m.buffers(recurse=False) if not is_lazy(b)]
+    stood = random_state(device)
     try:
         yield
     except BaseException:
-        with torch.no_grad():
-            for buffer, value in zip(buffers, saved, strict=True):
-                buffer.copy_(value)
+        for buffer, value in saved:
+            buffer.copy_(value)
+        set_random_state(stood, device)
         raise

@@ -20,11 +20,7 @@ def fixed(t: int, arrival: int, T: int) -> float:
 
 def spiking(alpha: float) -> Schedule:
     """``1`` at the step when the wave arrives, ``alpha`` at all others (``alpha = 0`` is allowed, and exact)."""
-
-    def pi(t: int, arrival: int, T: int) -> float:
-        return 1.0 if t == arrival else alpha
-
-    return pi
+    return lambda t, arrival, T: 1.0 if t == arrival else alpha
 
 
 def exponential(k: float) -> Schedule:

@@ -42,7 +42,7 @@ def test_a_trace_is_what_the_naive_engine_computes(make, loss):
     trace = traced(algo, net, images, labels)
     expected = naive_energy(algo, net, images, labels)
     assert trace.nodes == tuple(net.nodes)
-    assert trace.energy.shape == (len(net.nodes), net.L)
+    assert trace.energy.shape == (len(net.nodes), net.L + 1)
     np.testing.assert_allclose(trace.energy, expected, rtol=1e-7, atol=1e-25)  # the naive one rounds x
 
 
@@ -63,7 +63,7 @@ def test_the_weights_that_ipc_moves_are_seen():
 def test_energy_is_0_before_the_wave_and_positive_after():
     net = mlp(5)
     trace = traced(Algorithm.parse("pc", T=7), net, *batch(net, dtype=torch.float32))
-    arrived = np.arange(7)[None, :] >= np.array(trace.arrival)[:, None]
+    arrived = np.arange(8)[None, :] >= np.array(trace.arrival)[:, None]
     assert trace.arrival == (4, 3, 2, 1, 0)
     assert ((trace.energy > 0) == arrived).all()
 
@@ -78,7 +78,7 @@ def test_energy_too_small_for_float32_is_still_there():
 @settings(max_examples=15, deadline=None)
 @given(net=dags(), algo=algorithms(families=("pc",)))
 def test_observing_changes_nothing(net, algo):
-    images, labels = batch(net)
+    images, labels = batch(net, shape=(4,))
     other = copy.deepcopy(net)
     algo.gradients(net, images, labels)
     algo.gradients(other, images, labels, observe=EnergyTrace())
@@ -104,7 +104,7 @@ def test_a_trace_holds_the_last_batch_only():
     trace = EnergyTrace()
     for T in (6, 4):
         Algorithm.parse("pc", T=T).gradients(net, images, labels, observe=trace)
-    assert trace.energy.shape == (3, 4)
+    assert trace.energy.shape == (3, 5)
 
 
 def test_backprop_leaves_a_trace_empty():

@@ -108,7 +108,7 @@ def test_a_node_without_a_module_is_refused():
 
 def test_shared_parameters_are_refused_at_once_and_when_tied_later():
     shared = lin()
-    with pytest.raises(ValueError, match="nodes '1' and '2' share the parameter 'weight'"):
+    with pytest.raises(ValueError, match="nodes '1' and '2' share 'weight'"):
         Chain(shared, shared)
     net = Chain(lin(), lin())
     net.nodes["2"].weight = net.nodes["1"].weight
@@ -118,8 +118,14 @@ def test_shared_parameters_are_refused_at_once_and_when_tied_later():
             net, torch.randn(2, 4), torch.tensor([0, 1]), torch.optim.SGD([net.nodes["1"].weight])
         ),
     ):
-        with pytest.raises(ValueError, match="share the parameter 'weight'"):
+        with pytest.raises(ValueError, match="share 'weight'"):
             call()
+
+
+def test_shared_statistics_are_refused_too():
+    bn = nn.BatchNorm1d(4, affine=False)
+    with pytest.raises(ValueError, match=r"share '1\.running_mean'"):
+        Chain(nn.Sequential(lin(), bn), nn.Sequential(lin(), bn))
 
 
 def test_a_shared_activation_is_no_shared_parameter():

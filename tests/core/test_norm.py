@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from naive import Naive
-from nets import batch, gradients, one_hot, vgg
+from nets import backprop, batch, gradients, one_hot, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain
@@ -121,16 +121,56 @@ def test_thawed_norms_are_the_paper_s_failing_baseline():
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_batch_statistics_normalise_every_prediction(spec):
-    """Gradients with norm layers equal those of the naive engine, which always runs in training mode."""
+    """The outcome with norm layers equals that of the naive engine or backward(), always in training mode."""
     torch.manual_seed(0)
     net = vgg(norm=True).double()
     images, labels = batch(net)
+    target = one_hot(net, images, labels)
     algo = Algorithm.parse(spec, lr_x=0.3)
-    if spec.startswith("pc"):
+
+    def optimizer(params):
+        return torch.optim.SGD(params, lr=0.1)
+
+    if spec.startswith("ipc"):
+        theirs = Naive(algo, net, images, target).run(optimizer).weights
+        algo.step(net, images, labels, optimizer(net.parameters()))
+        ours = {n: p.detach() for n, p in net.named_parameters()}
+    else:
+        twin = copy.deepcopy(net)
+        theirs = backprop(twin, images, target) if spec == "bp" else Naive(algo, net, images, target).run().gradients
         ours = gradients(algo, net, images, labels)
-        theirs = Naive(algo, net, images, one_hot(net, images, labels)).run().gradients
-        for n in theirs:
-            torch.testing.assert_close(ours[n], theirs[n], rtol=1e-7, atol=1e-10)
+    for n in theirs:
+        torch.testing.assert_close(ours[n], theirs[n], rtol=1e-7, atol=1e-10)
+
+
+def test_after_free_relaxation_they_move_in_the_settled_pass():
+    net = normed()
+    start = copy.deepcopy(net)
+    images, labels = batch(net)
+    algo = Algorithm.parse("pc+s+f", lr_x=0.3, T=4, free_steps=2)
+    settled = Naive(algo, net, images, one_hot(net, images, labels)).run().activities[-1]
+    step("pc+s+f", net, T=4, free_steps=2)
+    with torch.no_grad():
+        assert_statistics(net, moved_once(start, {"1": images, "2": settled["1"]}))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_instance_norms_are_frozen_as_well(spec):
+    """By their definition: running statistics move by ``momentum`` towards those of one pass."""
+    torch.manual_seed(0)
+    norm = nn.InstanceNorm2d(4, track_running_stats=True, momentum=1.0)
+    net = Chain(
+        nn.Conv2d(3, 4, 3), nn.Sequential(nn.Conv2d(4, 4, 3), norm), nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    )
+    images, labels = batch(net, dtype=torch.float32)
+    norm.reset_running_stats()
+    seen = []
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    algo = Algorithm.parse(spec, lr_x=0.3)
+    algo.step(net, images, labels, optimizer, observe=lambda t, state: seen.append(norm.running_mean.clone()))
+    if spec != "pc+s+f":
+        assert all(torch.equal(m, torch.zeros(4)) for m in seen)
+    assert not torch.equal(norm.running_mean, torch.zeros(4))
 
 
 def test_in_evaluation_mode_nothing_moves():
@@ -163,11 +203,15 @@ class Recording(nn.Dropout):
         return x * self.masks[-1]
 
 
+class Functional(Recording):
+    """Draws random numbers without being made of dropout layers."""
+
+    def forward(self, x):
+        self.masks.append(nn.functional.dropout(torch.ones_like(x), 0.5, self.training))
+        return x * self.masks[-1]
+
+
 class Homemade(nn.Module):
-    """Draws random numbers without being a torch dropout."""
-
-    stochastic = True
-
     def __init__(self):
         super().__init__()
         self.masks = []
@@ -177,7 +221,7 @@ class Homemade(nn.Module):
         return x * self.masks[-1]
 
 
-@pytest.mark.parametrize("kind", [Recording, Homemade])
+@pytest.mark.parametrize("kind", [Recording, Functional, Homemade])
 @pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc"])
 def test_a_batch_sees_one_dropout_mask_and_the_next_another(spec, kind):
     torch.manual_seed(0)
@@ -213,6 +257,19 @@ def test_dropout_learns_what_the_same_masks_teach_by_the_naive_engine():
     twin = copy.deepcopy(net)
     twin.nodes["1"][2] = Masked()
     theirs = Naive(algo, twin, images, target).run().gradients
+    for n in theirs:
+        torch.testing.assert_close(ours[n], theirs[n])
+
+
+def test_backprop_draws_the_masks_that_torch_would():
+    torch.manual_seed(0)
+    net = Chain(nn.Sequential(nn.Linear(6, 6), nn.Dropout()), nn.Sequential(nn.Dropout(), nn.Linear(6, 3))).double()
+    images, labels = batch(net)
+    target = one_hot(net, images, labels)
+    torch.manual_seed(1)
+    theirs = backprop(net, images, target)
+    torch.manual_seed(1)
+    ours = gradients(Algorithm.parse("bp"), net, images, labels)
     for n in theirs:
         torch.testing.assert_close(ours[n], theirs[n])
 

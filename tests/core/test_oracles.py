@@ -30,14 +30,16 @@ def make(name, seed=0):
 
 
 def assert_same(ours, theirs, tolerance=1e-9):
+    """To ``tolerance`` of the largest entry: the gradients of deep layers are small numbers."""
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
         if expected is None:
             assert ours[name] is None, f"{name}: no energy came, so there must be no gradient"
         else:
             assert ours[name] is not None, name
+            scale = float(expected.abs().max())
             torch.testing.assert_close(
-                ours[name], expected, rtol=1e-7, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+                ours[name], expected, rtol=0, atol=tolerance * scale + 1e-15, msg=lambda m, n=name: f"{n}: {m}"
             )
 
 
@@ -227,7 +229,7 @@ def check_against_naive(algo, net, images, labels):
     expected = Naive(algo, net, images, target).run(optimizer).weights
     ours = copy.deepcopy(net)
     algo.step(ours, images, labels, optimizer(ours.parameters()))
-    assert_same({n: p.detach() for n, p in ours.named_parameters()}, expected, tolerance=1e-7)
+    assert_same({n: p.detach() for n, p in ours.named_parameters()}, expected, tolerance=1e-6)
 
 
 @settings(slow_draws, max_examples=300)
@@ -253,14 +255,25 @@ def test_5_holds_for_a_float_target_and_for_a_node_that_takes_a_parent_twice():
     assert_same(gradients(algo, net, images, target), Naive(algo, net, images, target).run().gradients)
 
 
+@pytest.mark.parametrize("spec", ["pc+cn", "pc+s+f+cn", "ipc+cn"])
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_5_centre_nudging_is_nudging_with_either_sign(seed):
+def test_5_centre_nudging_is_nudging_with_either_sign(seed, spec):
     net = make("chain")
     images, labels = batch(net)
-    algo = Algorithm.parse("pc+cn", beta=0.4, lr_x=0.3)
+    algo = Algorithm.parse(spec, beta=0.4, lr_x=0.3)
+    naives = [Naive(algo, net, images, one_hot(net, images, labels), beta=b) for b in (0.4, -0.4)]
+
+    def optimizer(params):
+        return torch.optim.SGD(params, lr=0.1)
+
     torch.manual_seed(seed)
-    ours = gradients(algo, net, images, labels)
-    both = [Naive(algo, net, images, one_hot(net, images, labels), beta=b).run().gradients for b in (0.4, -0.4)]
+    if algo.family == "ipc":
+        algo.step(net, images, labels, optimizer(net.parameters()))
+        ours = {n: p.detach() for n, p in net.named_parameters()}
+        both = [naive.run(optimizer).weights for naive in naives]
+    else:
+        ours = gradients(algo, net, images, labels)
+        both = [naive.run().gradients for naive in naives]
     matches = [all(torch.allclose(ours[n], g[n], rtol=1e-9, atol=1e-12) for n in ours) for g in both]
     assert sum(matches) == 1
 
@@ -280,7 +293,9 @@ def test_5_backprop_over_the_graph_is_backprop(net, loss):
     images, labels = batch(net, shape=(4,))
     expected = backprop(net, images, one_hot(net, images, labels), loss)
     ours = gradients(Algorithm(family="bp", loss=loss), net, images, labels)
-    assert_same({n: torch.zeros_like(expected[n]) if g is None else g for n, g in ours.items()}, expected)
+    for n, g in expected.items():
+        if g is not None:
+            torch.testing.assert_close(torch.zeros_like(g) if ours[n] is None else ours[n], g, rtol=1e-9, atol=1e-14)
 
 
 # 6. Linear networks: the relaxed state is the closed-form minimum of a quadratic energy.

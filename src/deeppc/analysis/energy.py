@@ -40,6 +40,7 @@ def shares(energy: Mapping[str, float | Tensor]) -> dict[str, float]:
 class EnergyTrace:
     """An observer that keeps ``1/2 |eps_v|^2``, mean over the batch, of every node before every inference step.
 
+    Of pc it also keeps the relaxed state, after the last step, which the standard rule learns from.
     Pass it as ``observe=``. It holds the last batch that it saw: step 0 begins anew. Gradients are the same with and
     without it, but it asks for predictions that the engine would spare, so observe a batch now and then, not all.
     bp has no inference and leaves it empty. The output's energy is that of its error, also under cross-entropy.
