@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 PYTHON ?= python3
 
-.PHONY: install test demo lint types mutants clean
+.PHONY: install test demo lint types docs mutants clean
 
 install: .venv/installed
 
@@ -13,7 +13,10 @@ install: .venv/installed
 	touch $@
 
 test: install
-	$(PY) -m pytest
+	$(PY) -m pytest --cov --cov-fail-under=90
+
+demo: install
+	.venv/bin/deeppc compare --algorithms pc+s+f,bp --seeds 0
 
 lint: install
 	$(PY) -m ruff check .
@@ -21,6 +24,9 @@ lint: install
 
 types: install
 	$(PY) -m mypy
+
+docs: install
+	$(PY) -m pytest tests/test_docs.py
 
 mutants: install
 	$(PY) tests/mutants.py

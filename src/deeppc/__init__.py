@@ -14,7 +14,19 @@ __all__ = ["Algorithm", "Chain", "Graph", "Result", "Sum", "__version__"]
 
 # By name on first use, so that the command line can answer --help without importing torch.
 _HOMES = {"Algorithm": "algorithms", "Result": "algorithms", "Chain": "graph", "Graph": "graph", "Sum": "graph"}
-_ROOMS = ("algorithms", "analysis", "data", "drawing", "engine", "graph", "models", "norm", "precision", "training")
+_ROOMS = (
+    "algorithms",
+    "analysis",
+    "bench",
+    "data",
+    "drawing",
+    "engine",
+    "graph",
+    "models",
+    "norm",
+    "precision",
+    "training",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -181,6 +181,46 @@ class Data(_NoBase):
 
 
 @dataclass(frozen=True)
+class Bench(_NoBase):
+    """Measure what a training step costs, by algorithm and network, relative to backprop in the same run."""
+
+    models: str = "vgg5,vgg7,vgg10,resnet10,resnet18"
+    """Networks to measure, with commas between them."""
+    width: float = 0.5
+    """Multiplies every channel count; 1 gives the paper's networks."""
+    batch_size: int = 128
+    """Images in a batch."""
+    rounds: int = 7
+    """How often each step is timed; the steps of a round are interleaved."""
+    threads: int = 2
+    """Threads that torch may use."""
+    out: Path = Path("bench")
+    """Folder for bench.json, bench.md and the picture."""
+
+    def run(self) -> None:
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        from deeppc import bench
+
+        setting = bench.Setting(
+            tuple(_parts(self.models)),
+            width=self.width,
+            batch_size=self.batch_size,
+            rounds=self.rounds,
+            threads=self.threads,
+        )
+        console = Console(stderr=True)
+        try:
+            with console.status("") as status:
+                cells = list(bench.run(setting, status.update))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        bench.save(self.out, setting, cells)
+        Console().print(Markdown(bench.as_markdown(cells)), f"load {os.getloadavg()}, saved in {self.out}")
+
+
+@dataclass(frozen=True)
 class Completion(_NoBase):
     """Print a completion script: deeppc completion bash > ~/.local/share/bash-completion/completions/deeppc"""
 
@@ -196,6 +236,7 @@ COMMANDS: dict[str, type[Command]] = {
     "compare": Compare,
     "show": Show,
     "data": Data,
+    "bench": Bench,
     "completion": Completion,
 }
 

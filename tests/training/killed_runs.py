@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from deeppc.data import load
-from deeppc.training import TrainConfig, loop, train
+from deeppc.training import TrainConfig, parts, train
 from deeppc.training import rundir as rundir_module
 from deeppc.training.rundir import saved_config
 
 rundir_module._git = lambda: None  # spares two processes per run
 DIGITS = load("digits")
-loop.load = lambda *args, **kwargs: DIGITS  # type: ignore[attr-defined]
+parts.load = lambda *args, **kwargs: DIGITS  # type: ignore[attr-defined]
 
 
 def config(run_dir: Path) -> TrainConfig:
@@ -86,7 +86,7 @@ def dying_before_write(number: int) -> None:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    loop.prepare(config(folder / "unused"))  # imports what is imported late
+    parts.prepare(config(folder / "unused"))  # imports what is imported late
     begun = time.monotonic()
     assert in_child(lambda: start_or_resume(folder / "straight"))
     duration = time.monotonic() - begun

@@ -21,9 +21,10 @@ from deeppc.models import build
 from deeppc.training import ConfigError, DivergedError, Interrupted, RunError, TrainConfig, train
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.events import BatchDone, Ended, EpochDone, Event, Finished, Note, Started
-from deeppc.training.loop import choose_device, evaluate, prepare
+from deeppc.training.parts import choose_device, prepare
 from deeppc.training.rundir import RunDir, default_run_dir, saved_config
 from deeppc.training.schedule import learning_rate
+from deeppc.training.scores import evaluate
 
 MakeConfig = Callable[..., TrainConfig]
 

@@ -42,7 +42,7 @@ class Batches:
     """The batches of a split, as (images float32 (B, C, H, W) normalised and channels-last, labels int64 (B,)).
 
     For training leave `augment` and `shuffle` on; for evaluation turn both off. The last, smaller batch is
-    kept unless `drop_last`.
+    kept unless `drop_last`. `size` is the number of images.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Batches:
     ) -> None:
         if batch_size < 1:
             raise DataError(f"The batch size is {batch_size}: choose 1 or more.")
+        self.size = len(split)
         self._images = split.images.to(device)
         self._labels = split.labels.to(device)
         self._batch_size = batch_size

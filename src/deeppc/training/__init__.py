@@ -15,7 +15,8 @@ from deeppc.training.config import TrainConfig
 from deeppc.training.errors import ConfigError, DivergedError, Interrupted, RunError, UserError
 
 if TYPE_CHECKING:
-    from deeppc.training.loop import RunResult, evaluate, train
+    from deeppc.training.loop import RunResult, train
+    from deeppc.training.scores import evaluate
 
 __all__ = [
     "ConfigError",
@@ -29,7 +30,7 @@ __all__ = [
     "train",
 ]
 
-_LATE = {"RunResult": "loop", "evaluate": "loop", "train": "loop"}
+_LATE = {"RunResult": "loop", "evaluate": "scores", "train": "loop"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +21,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deeppc.algorithms import Algorithm
-from deeppc.data import Batches, Dataset, Split, holdout, load
-from deeppc.graph import Graph
-from deeppc.models import build
+from deeppc.data import Batches
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.checkpoint import Progress
-from deeppc.training.config import TrainConfig, algorithm_options, fingerprint, horizon, require_same_run
+from deeppc.training.config import TrainConfig, fingerprint, horizon, require_same_run
 from deeppc.training.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.training.events import BatchDone, Ended, EpochDone, Finished, Listener, Note, Started, nobody
 from deeppc.training.interruption import Interruption
+from deeppc.training.parts import Parts, prepare
 from deeppc.training.rundir import RunDir, default_run_dir, provenance, saved_config
 from deeppc.training.schedule import learning_rate
+from deeppc.training.scores import Score, Sums, evaluate
 
 EXPLODED = 1e6  # mean 1/2 |error|^2 of one node; a network that learns one-hot labels has a few units at most
 CHECK_EVERY = 20  # steps between two looks at the energy on an accelerator, where each look waits for the device
@@ -57,69 +56,6 @@ class RunResult:
         values = dataclasses.asdict(self)
         del values["run_dir"]
         return values
-
-
-@dataclass(frozen=True)
-class Score:
-    """Fractions of all the images of a split whose label is the first, or among the first five, of the answers."""
-
-    top1: float
-    top5: float
-
-
-@dataclass
-class Sums:
-    """Running sums of an epoch, on the device: nothing waits for them until someone looks."""
-
-    nodes: tuple[str, ...]
-    images: Tensor  # int64 ()
-    correct: Tensor  # int64 ()
-    energy: Tensor  # (nodes,), sum over batches of the mean energy of each node
-    batches: Tensor  # int64 ()
-
-    @classmethod
-    def zero(cls, nodes: tuple[str, ...], device: torch.device) -> Sums:
-        wide = torch.float32 if device.type == "mps" else torch.float64
-        zero = torch.zeros((), dtype=torch.int64, device=device)
-        return cls(nodes, zero, zero.clone(), torch.zeros(len(nodes), dtype=wide, device=device), zero.clone())
-
-    def add(self, logits: Tensor, labels: Tensor, energy: Tensor) -> None:
-        self.images += len(labels)
-        self.correct += (logits.argmax(dim=1) == labels).sum()
-        self.energy += energy
-        self.batches += 1
-
-    def accuracy(self) -> float:
-        return self.correct.item() / max(1, self.images.item())
-
-    def energies(self) -> dict[str, float]:
-        """Mean over the batches so far, by node."""
-        return dict(zip(self.nodes, (self.energy / self.batches.clamp(min=1)).tolist(), strict=True))
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in _SUMMED}
-
-    def put(self, tensors: dict[str, Tensor]) -> None:
-        for name in _SUMMED:
-            getattr(self, name).copy_(tensors[name])
-
-
-_SUMMED = ("images", "correct", "energy", "batches")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a config builds. Nothing in here has been trained or written yet."""
-
-    device: torch.device
-    dataset: Dataset
-    algorithm: Algorithm
-    net: Graph
-    optimizer: torch.optim.Optimizer
-    training: Batches
-    validation: Batches | None
-    test: Batches
-    training_images: int
 
 
 class _Stop(Exception):  # noqa: N818
@@ -162,68 +98,6 @@ def finished_result(config: TrainConfig) -> RunResult | None:
     return RunResult(run_dir=folder.path, **folder.read_result())
 
 
-def prepare(config: TrainConfig) -> Parts:
-    """Load the data and build everything, with all complaints about the config, in words."""
-    device = choose_device(config.device)
-    with _in_words():
-        algorithm = Algorithm.parse(config.algorithm, **algorithm_options(config))
-    dataset = load(config.dataset, data_dir=config.data_dir, labels=config.labels)
-    training, validation = _splits(config, dataset)
-    torch.manual_seed(config.seed)
-    with _in_words():
-        net = build(
-            config.model,
-            classes=len(dataset.classes),
-            in_shape=dataset.in_shape,
-            width=config.width,
-            activation=config.activation,
-            norm=config.norm,
-            aux=config.aux,
-            affine=config.affine,
-        )
-    net = net.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if config.compile:
-        _compile(net)
-    return Parts(
-        device=device,
-        dataset=dataset,
-        algorithm=algorithm,
-        net=net,
-        optimizer=torch.optim.AdamW(net.parameters(), lr=config.lr_w, weight_decay=config.weight_decay),
-        training=Batches(training, dataset, batch_size=config.batch_size, seed=config.seed, device=device),
-        validation=_unchanged(validation, dataset, device) if validation is not None else None,
-        test=_unchanged(dataset.test, dataset, device),
-        training_images=len(training),
-    )
-
-
-def choose_device(name: str) -> torch.device:
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(device for device, is_there in there.items() if is_there)
-    if not there[name]:
-        raise ConfigError(f"This machine has no {name} device that torch can use: choose --device auto or cpu.")
-    return torch.device(name)
-
-
-def evaluate(net: Graph, batches: Batches, between: Callable[[], None] = lambda: None) -> Score:
-    """Top-1 and top-5 accuracy over all the batches, the last smaller one included."""
-    correct1, correct5, images = 0, 0, 0
-    net.eval()
-    try:
-        with torch.no_grad():
-            for inputs, labels in batches.epoch(0):
-                between()
-                logits = net(inputs)
-                first = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels.unsqueeze(1)
-                correct1 += int(first[:, 0].sum())
-                correct5 += int(first.any(dim=1).sum())
-                images += len(labels)
-    finally:
-        net.train()
-    return Score(correct1 / images, correct5 / images)
-
-
 class Run:
     """One run in its folder: begin or go on, then complete."""
 
@@ -241,6 +115,11 @@ class Run:
         """The manifest, then a first checkpoint: whatever cannot be written is found out now."""
         manifest = provenance(self.config, self.parts.device.type)
         manifest["dataset"] = str(self.parts.dataset)
+        manifest["data"] = {
+            "train": self.parts.training_images,
+            "validation": self.parts.validation.size if self.parts.validation is not None else 0,
+            "test": self.parts.test.size,
+        }
         manifest["network"] = {"levels": self.net.L, "nodes": list(self.net.nodes), "parameters": self._parameters()}
         self.folder.write_manifest(manifest)
         self.folder.write_config(self.config)
@@ -454,17 +333,6 @@ class Run:
         )
 
 
-def _compile(net: Graph) -> None:
-    """Compile what each node computes; names of parameters stay as they are."""
-    import torch._dynamo.config
-    import torch._functorch.config
-
-    torch._functorch.config.donated_buffer = False  # a kept prediction is pulled back through twice
-    torch._dynamo.config.cache_size_limit = max(64, 8 * len(net.nodes))  # many nodes share Sequential.forward
-    for module in net.nodes.values():  # its forward: Module.compile() passes over a Sequential without a word
-        module.forward = torch.compile(module.forward)
-
-
 def _begun(config: TrainConfig) -> TrainConfig | None:
     """The settings that the run to resume was begun with; None for a new run."""
     if not config.resume:
@@ -501,27 +369,3 @@ def _reproducible(device: torch.device) -> Iterator[None]:
         return
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
         yield
-
-
-@contextmanager
-def _in_words() -> Iterator[None]:
-    """The rooms below refuse bad settings by ValueError: the user's to put right, not a bug."""
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _splits(config: TrainConfig, dataset: Dataset) -> tuple[Split, Split | None]:
-    """(training, held out). With ``--select test`` nothing is held out, as in the paper."""
-    training, validation = dataset.train, None
-    if config.select == "validation":
-        training, validation = holdout(training, config.validation, config.seed)
-    if config.limit is not None and config.limit < len(training):
-        _, training = holdout(training, config.limit / len(training), config.seed)
-    return training, validation
-
-
-def _unchanged(split: Split, dataset: Dataset, device: torch.device) -> Batches:
-    """For evaluation: in order, not augmented."""
-    return Batches(split, dataset, batch_size=500, augment=False, shuffle=False, device=device)

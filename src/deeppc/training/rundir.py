@@ -225,7 +225,7 @@ def provenance(config: TrainConfig, device: str) -> dict[str, Any]:
         "format": 1,
         "status": "running",
         "started": _now(),
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "seed": config.seed,
         "config": to_table(config),
         "versions": {
@@ -250,7 +250,7 @@ def provenance(config: TrainConfig, device: str) -> dict[str, Any]:
 
 
 def _git() -> dict[str, Any] | None:
-    """The commit that the package's own source is at; None where it is not in a repository."""
+    """The commit that this source is at; None where it is not tracked (installed within another repository, say)."""
 
     def ask(*words: str) -> str:
         where = str(Path(__file__).parent)
@@ -258,11 +258,8 @@ def _git() -> dict[str, Any] | None:
         return done.stdout.strip()
 
     try:
-        return {
-            "repository": ask("rev-parse", "--show-toplevel"),
-            "commit": ask("rev-parse", "HEAD"),
-            "dirty": bool(ask("status", "--porcelain", "--untracked-files=no")),
-        }
+        ask("ls-files", "--error-unmatch", Path(__file__).name)
+        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):
         return None
 
