@@ -25,6 +25,8 @@ def arrivals(net):
 
 
 def schedule(algo, t, a, T):
+    if callable(algo.schedule):
+        return algo.schedule(t, a, T)
     if algo.schedule == "fixed":
         return 1.0
     if algo.schedule == "spiking":

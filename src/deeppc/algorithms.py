@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 from deeppc import engine, precision
 from deeppc.engine import Observer
 from deeppc.graph import INPUT, Graph
+from deeppc.inputs import check, target_for
 from deeppc.norm import unchanged_on_error
 
 
@@ -160,51 +161,50 @@ class Algorithm:
     def _run(
         self, net: Graph, images: Tensor, labels: Tensor, optimizer: Optimizer | None, observe: Observer | None
     ) -> Result:
-        parameters = net.trainable()
         last = math.inf if self.forward_last is None else self.forward_last
         forward = [v for v in net.nodes if self.forward and net.arrival[v] < last]
-        kept = forward if self.presynaptic == "initial" and not self.free_steps else []
-        state, beta = self._begin(net, images, labels, list(net.nodes) if self.family == "bp" else kept)
+        learners = forward if self.presynaptic == "initial" and not self.free_steps else []
+        state, beta = self._begin(net, images, labels, list(net.nodes) if self.family == "bp" else learners)
         if optimizer is not None:
             optimizer.zero_grad()
         T = self.T or net.L
 
-        def scale(v: str, pi: float = 1.0) -> engine.Scale:
+        def scale(v: str, pi: float) -> engine.Scale:
             gain = self.lr_x ** -net.arrival[v] if self.depth_gain else 1.0
             return -pi * gain / (state.batch * beta)
 
-        def apply(gradients: engine.Gradients) -> None:
+        def update() -> None:
             assert optimizer is not None
-            optimizer.zero_grad()
-            for v, (pi, by_weights) in gradients.items():
-                engine.accumulate(parameters[v], by_weights, scale(v, pi))
             optimizer.step()
+            optimizer.zero_grad()
 
+        lessons = engine.Lessons(state, net.trainable(), scale)
         if self.family == "bp":
-            energy = engine.backpropagate(state, parameters, scale)
+            engine.backpropagate(lessons)
         elif self.family == "ipc":
-            weights = engine.WeightSteps(lambda v, t: self._pi(t, net.arrival[v], T), apply, parameters)
-            energy = engine.infer(state, T, self._descent(net, T), weights=weights, observe=observe)
+            lessons.pi, lessons.update = lambda v, t: self._pi(t, net.arrival[v], T), update
+            engine.infer(state, T, self._descent(net, T), lessons=lessons, observe=observe)
         else:
-            engine.infer(state, T, self._descent(net, T), observe=observe)
+            engine.infer(state, T, self._descent(net, T), lessons=lessons, observe=observe)
             free = (lambda: self._relax_freely(state)) if self.free_steps else None
-            energy = engine.learn(
-                state, parameters, scale, forward=forward, presynaptic=self.presynaptic, free_relaxation=free
-            )
+            engine.learn(lessons, forward=forward, presynaptic=self.presynaptic, free_relaxation=free)
+        energy = lessons.energy
         zero = torch.zeros((), device=images.device)
         return Result(state.mu0[net.output], {v: energy.get(v, zero) for v in net.nodes}, state.work)
 
-    def _begin(self, net: Graph, images: Tensor, labels: Tensor, kept: list[str]) -> tuple[engine.State, engine.Scale]:
+    def _begin(
+        self, net: Graph, images: Tensor, labels: Tensor, learners: list[str]
+    ) -> tuple[engine.State, engine.Scale]:
         """Initialise and clamp. Whatever is wrong with the input is found here, and leaves no trace."""
-        _check(images, labels)
+        check(images, labels)
         if self.depth_gain and self.lr_x**-net.L > torch.finfo(torch.float32).max:
             raise ValueError(f"depth_gain is lr_x^-{net.L}, too large for float32: choose a larger lr_x")
         softmax = (lambda mu: torch.softmax(mu, dim=1)) if self.loss == "cross_entropy" else None
         with unchanged_on_error(net, images.device):
-            state = engine.State(net, images, respond=softmax, kept=kept)
+            state = engine.State(net, images, respond=softmax, learners=learners)
             if any(mu.dtype == torch.float16 for mu in state.mu0.values()):
                 raise ValueError("float16 cannot hold the small errors of deep layers: use float32 or bfloat16")
-            target = _target(labels, state.mu0[net.output], distribution=softmax is not None)
+            target = target_for(labels, state.mu0[net.output], distribution=softmax is not None)
         beta: engine.Scale = self.beta if self.family != "bp" else 1.0
         if self.centred:
             sign = 2 * torch.randint(0, 2, (), device=target.device) - 1
@@ -262,44 +262,3 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "forward_last": (lambda n: n is None or (isinstance(n, int) and n >= 1), "a whole number of levels, at least 1"),
     "free_steps": (lambda n: isinstance(n, int) and n >= 0, "a whole number of steps, 0 or more"),
 }
-
-
-def _check(images: Tensor, labels: Tensor) -> None:
-    """All that can be said before the network has run."""
-    if torch.is_inference_mode_enabled():
-        raise ValueError("inference mode keeps no gradients: leave torch.inference_mode() to train")
-    n = len(images) if images.dim() else 0
-    if n == 0:
-        raise ValueError(f"images have the shape {tuple(images.shape)}: expected a batch of at least one sample")
-    floats = labels.is_floating_point()
-    if labels.dtype == torch.bool or labels.is_complex() or (labels.shape[:1] if floats else labels.shape) != (n,):
-        kind = f"labels are {labels.dtype} of the shape {tuple(labels.shape)}"
-        raise ValueError(f"{kind}: expected {n} class indices, or a float target for each sample")
-    for name, values in (("images", images), ("the target", labels)):
-        if values.is_floating_point():
-            _require(values.isfinite().all(), f"{name} must be finite, but contain NaN or infinity: check the data")
-
-
-def _target(labels: Tensor, out: Tensor, *, distribution: bool) -> Tensor:
-    """``y`` for the output: one-hot for class indices."""
-    if labels.is_floating_point():
-        if labels.shape != out.shape:
-            raise ValueError(f"the target has the shape {tuple(labels.shape)}, the output {tuple(out.shape)}")
-        if distribution:
-            sums = ((labels.sum(1) - 1).abs() < 1e-4).all() & (labels >= 0).all()
-            _require(sums, "under cross-entropy a target must be a distribution over classes (dimension 1)")
-        return labels
-    if out.dim() != 2 or out.shape[0] != labels.shape[0]:
-        raise ValueError(f"class indices need an output of (batch, classes), not {tuple(out.shape)}")
-    classes = out.shape[1]
-    _require(((labels >= 0) & (labels < classes)).all(), f"labels must be class indices from 0 to {classes - 1}")
-    return torch.zeros_like(out).scatter_(1, labels.long().unsqueeze(1), 1.0)
-
-
-def _require(holds: Tensor, message: str) -> None:
-    """On the CPU, an error; on an accelerator the check is queued, so that the step never waits for the device."""
-    if holds.device.type == "cpu":
-        if not holds:
-            raise ValueError(message)
-    else:
-        torch._assert_async(holds, message)

@@ -247,6 +247,21 @@ def test_5_equals_the_naive_engine_on_images(name, spec):
     check_against_naive(Algorithm.parse(spec, lr_x=0.3, momentum_x=0.3), net, images, labels)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "spiking", "alpha": 0.0, "momentum_x": 0.6},  # moves on by momentum when all are silent
+        {"schedule": lambda t, arrival, T: float(arrival == 0)},  # pulled to the end, without a word of its own
+        {"schedule": lambda t, arrival, T: float(t < 2)},  # all stand still long before the end
+    ],
+)
+@pytest.mark.parametrize("name", ["chain", "residual without"])
+def test_5_a_node_learns_only_when_it_has_settled(name, options):
+    net = make(name)
+    images, labels = batch(net)
+    check_against_naive(Algorithm(forward=True, lr_x=0.3, **options), net, images, labels)
+
+
 def test_5_holds_for_a_float_target_and_for_a_node_that_takes_a_parent_twice():
     torch.manual_seed(0)
     net = Graph({"h": (nn.Linear(4, 3), "input"), "y": (nn.Bilinear(3, 3, 2), ["h", "h"])}).double()
