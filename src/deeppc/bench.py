@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +68,7 @@ class Cell:
     high: float
     bound: float | None  # None for plain torch
     memory: float  # peak bytes of a step relative to bp's
+    convolutions: float  # share of the step's time
     paper: float | None
 
 
@@ -79,11 +81,11 @@ def run(setting: Setting, on_progress: Callable[[str], None] = lambda text: None
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images = torch.randn(setting.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
         labels = torch.randint(0, 10, (setting.batch_size,))
-        steps = {name: _step(name, net, images, labels) for name in (PLAIN, *setting.algorithms)}
-        works = {name: step() for name, step in steps.items()}  # also warms up
+        steps = {name: step(name, net, images, labels) for name in (PLAIN, *setting.algorithms)}
+        works = {name: once() for name, once in steps.items()}  # also warms up
         costs = multiply_adds(net, images[:1])
         bounds = {name: cost(work, costs) / cost(works["bp"] or Work(), costs) for name, work in works.items() if work}
-        memory = {name: peak_memory(step) for name, step in steps.items()}
+        profiles = {name: profiled(once) for name, once in steps.items()}
         times: dict[str, list[float]] = {name: [] for name in steps}
         for i in range(setting.rounds):
             on_progress(f"{model}: round {i + 1} of {setting.rounds}")
@@ -102,12 +104,13 @@ def run(setting: Setting, on_progress: Callable[[str], None] = lambda text: None
                 low,
                 high,
                 bounds.get(name),
-                memory[name] / memory["bp"],
+                profiles[name].peak / profiles["bp"].peak,
+                profiles[name].convolutions,
                 PAPER.get(model, {}).get(name),
             )
 
 
-def _step(name: str, net: Graph, images: Tensor, labels: Tensor) -> Callable[[], Work | None]:
+def step(name: str, net: Graph, images: Tensor, labels: Tensor, T: int | None = None) -> Callable[[], Work | None]:
     """A whole training step that leaves the weights nearly as they are, so that rounds are alike."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-8)
     if name == PLAIN:
@@ -120,7 +123,7 @@ def _step(name: str, net: Graph, images: Tensor, labels: Tensor) -> Callable[[],
             optimizer.step()
 
         return plain
-    algo = Algorithm.parse(name.split(",")[0], lr_x=0.1, **SPECS[name])
+    algo = Algorithm.parse(name.split(",")[0], T=T, lr_x=0.1, **SPECS[name])
     return lambda: algo.step(net, images, labels, optimizer).work
 
 
@@ -153,26 +156,35 @@ def cost(work: Work, costs: Mapping[str, int]) -> int:
     )
 
 
-def peak_memory(step: Callable[[], object]) -> int:
-    """Bytes that a step holds at its peak, above what there was before it: torch's own record of allocations."""
+class Profile(NamedTuple):
+    """``peak``: bytes that a step holds at its peak, above what there was before it. ``convolutions``: their share of
+    the time."""
+
+    peak: int
+    convolutions: float
+
+
+def profiled(once: Callable[[], object]) -> Profile:
+    """One step under torch's profiler, whose record of allocations and operations this adds up."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        step()
+        once()
     held = peak = 0
     results = profiler.profiler.kineto_results
     for event in sorted(results.events(), key=lambda e: e.start_ns()):
         if event.name() == "[memory]":
             held += event.nbytes()
             peak = max(peak, held)
-    return peak
+    times = {average.key: average.self_cpu_time_total for average in profiler.key_averages()}
+    return Profile(peak, sum(t for name, t in times.items() if "convolution" in name) / sum(times.values()))
 
 
 def as_markdown(cells: Sequence[Cell]) -> str:
     """The table of a run, a row for each network and algorithm."""
     lines = [
-        "| network | step | ms | time | quartiles | bound | time / bound | memory | paper |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| network | step | ms | time | quartiles | bound | time / bound | memory | in convolutions | paper |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for c in cells:
         bound = ("", "") if c.bound is None else (f"{c.bound:.2f}", f"{c.ratio / c.bound:.2f}")
@@ -186,6 +198,7 @@ def as_markdown(cells: Sequence[Cell]) -> str:
             spread,
             *bound,
             f"{c.memory:.2f}",
+            f"{c.convolutions:.0%}",
             paper,
         ]
         lines.append("| " + " | ".join(row) + " |")

@@ -8,7 +8,7 @@ from deeppc import Graph
 from deeppc.drawing import activity_shapes
 from deeppc.models import ACTIVATIONS, NAMES, NORMS, build
 from deeppc.models.mlp import mlp
-from deeppc.models.resnet import resnet
+from deeppc.models.resnet import _projection, resnet
 from deeppc.models.vgg import vgg
 
 TABLE = {  # levels, parameters at 10 classes, 32x32, no norm
@@ -334,3 +334,12 @@ def test_build_gives_a_graph_whose_nodes_a_person_can_read() -> None:
     assert names["vgg15"][-3:] == ["conv13", "hidden1", "linear"]
     assert names["resnet10"][:3] + names["resnet10"][-1:] == ["stem", "s1b1_m1", "s1b1_m2", "head"]
     assert isinstance(build("mlp"), Graph)
+
+
+def test_a_narrow_projection_takes_every_second_pixel():
+    """Narrow ones take the pixels first (torch's own strided way crashes there): the same numbers."""
+    torch.manual_seed(0)
+    narrow, images = _projection(6, 13, 2), torch.randn(2, 6, 9, 9)
+    (weight,) = narrow.parameters()
+    assert torch.allclose(narrow(images), nn.functional.conv2d(images, weight, stride=2), atol=1e-6)
+    assert isinstance(_projection(8, 13, 2), nn.Conv2d)

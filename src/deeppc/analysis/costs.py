@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deeppc.analysis import style
@@ -12,6 +14,7 @@ from deeppc.analysis.style import WIDE, Margins
 
 if TYPE_CHECKING:
     from deeppc.bench import Cell
+    from deeppc.scaling import Point
 
 
 def costs(cells: Sequence[Cell], *, width: float = WIDE) -> Figure:
@@ -43,3 +46,58 @@ def costs(cells: Sequence[Cell], *, width: float = WIDE) -> Figure:
     axes.axvline(1.0, color=style.PALE, linewidth=0.9)
     style.label_axis(axes, "x", "time of a step relative to backprop")
     return sheet
+
+
+def scaling(points: Sequence[Point], *, width: float = WIDE) -> Figure:
+    """Time above, memory below, a panel for each axis, in logarithms; beside each line its exponent."""
+    from deeppc.scaling import exponents
+
+    sheet = style.figure(width, 5.6, "How the cost of a step grows", "beside each line: its exponent")
+    axes_names = list(dict.fromkeys(point.axis for point in points))
+    if not axes_names:
+        return style.nothing_to_show(sheet, "Nothing has been measured.")
+    names = list(dict.fromkeys(point.algorithm for point in points))
+    slopes = exponents(points)
+    panels = sheet.subplots(2, len(axes_names), squeeze=False)
+    sheet.subplots_adjust(left=0.085, right=0.95, top=0.84, bottom=0.16, wspace=0.42, hspace=0.3)
+    for row, (unit, value) in enumerate((("ms", "milliseconds"), ("MB", "megabytes"))):
+        for column, axis in enumerate(axes_names):
+            axes = panels[row][column]
+            ends = []
+            for i, name in enumerate(names):
+                line = [p for p in points if p.axis == axis and p.algorithm == name]
+                ys = [getattr(p, value) for p in line]
+                axes.plot([p.x for p in line], ys, "o-", color=style.hue(i), markersize=3.5, linewidth=1.4)
+                if line:
+                    ends.append((ys[-1], line[-1].x, i, slopes[axis, name][row]))
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            xs = sorted({p.x for p in points if p.axis == axis})
+            axes.set_xticks(xs, [str(x) for x in xs])
+            axes.minorticks_off()
+            axes.tick_params(labelsize=style.SMALL)
+            _name_ends(axes, ends)
+            style.label_axis(axes, "y", unit)
+            if row == 1:
+                style.label_axis(axes, "x", axis)
+    for i, name in enumerate(names):
+        sheet.text(0.085 + 0.18 * i, 0.025, f"● {name}", color=style.hue(i), fontsize=style.SMALL)
+    return sheet
+
+
+def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, int, float]]) -> None:
+    """The exponents to the right of the last points, pushed apart where lines end together."""
+    bottom, top = (math.log(y) for y in axes.get_ylim())
+    place = -math.inf
+    for y, x, i, slope in sorted(ends):
+        place = max(math.log(y), place + 0.085 * (top - bottom))
+        axes.annotate(
+            f"{slope:.2f}",
+            (x, math.exp(place)),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=style.hue(i),
+            fontsize=style.SMALL,
+            annotation_clip=False,
+        )

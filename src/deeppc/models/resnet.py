@@ -62,7 +62,7 @@ def resnet(
             m1, m2, a1, a2 = (f"s{stage + 1}b{block + 1}_{part}" for part in ("m1", "m2", "a1", "a2"))
             first = parts(norm=style.normalise(channels), act=style.act(), conv=_conv(channels, out, 3, stride))
             second = parts(norm=style.normalise(out), act=style.act(), conv=_conv(out, out, 3))
-            shortcut = _conv(channels, out, 1, stride) if stride > 1 or channels != out else None
+            shortcut = _projection(channels, out, stride) if stride > 1 or channels != out else None
             nodes[m1] = (Sum(first), tail)
             if aux:
                 nodes[m2] = (nn.Sequential(second), [m1])
@@ -93,3 +93,14 @@ class Residual(nn.Module):
 
 def _conv(channels: int, out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, bias=False)
+
+
+def _projection(channels: int, out: int, stride: int) -> nn.Module:
+    """A 1x1 convolution that takes every ``stride``-th pixel.
+
+    Of fewer than 8 channels the pixels are taken first: the backward pass of torch 2.13 for the other way writes beyond
+    its memory, if the image is channels-last and on an x86 CPU.
+    """
+    if channels >= 8 or stride == 1:
+        return _conv(channels, out, 1, stride)
+    return nn.Sequential(nn.MaxPool2d(1, stride), _conv(channels, out, 1))

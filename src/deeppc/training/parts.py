@@ -52,7 +52,7 @@ def prepare(config: TrainConfig) -> Parts:
         )
     net = net.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.compile:
-        _compile(net)
+        compile_nodes(net)
     return Parts(
         device=device,
         dataset=dataset,
@@ -75,7 +75,7 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _compile(net: Graph) -> None:
+def compile_nodes(net: Graph) -> None:
     """Compile what each node computes; names of parameters stay as they are."""
     import torch._dynamo.config
     import torch._functorch.config
