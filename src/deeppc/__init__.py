@@ -24,7 +24,9 @@ _ROOMS = (
     "graph",
     "models",
     "norm",
+    "paper",
     "precision",
+    "probe",
     "training",
 )
 

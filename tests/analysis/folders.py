@@ -21,6 +21,14 @@ def record(epoch, **more):
     }
 
 
+def diagnosed(epoch, **more):
+    """Cosines 0.5, 0.9 and 1 less a hundredth for each epoch; gap ratios 1000, 10 and 0.1 times the epoch."""
+    cosine = {v: c - 0.01 * epoch for v, c in zip(NODES, (0.5, 0.9, 1.0), strict=True)}
+    gap = {v: g * epoch for v, g in zip(NODES, (1000.0, 10.0, 0.1), strict=True)}
+    size = dict(zip(NODES, (2e-7, 0.25, 1.5), strict=True))
+    return record(epoch, **({"bp_cosine": cosine, "bp_size": size, "gap_ratio": gap} | more))
+
+
 RESULT = {
     "selected_epoch": 3,
     "select": "validation",

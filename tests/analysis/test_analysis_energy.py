@@ -112,6 +112,15 @@ def test_backprop_leaves_a_trace_empty():
     assert traced(Algorithm.parse("bp"), net, *batch(net, dtype=torch.float32)).energy.size == 0
 
 
+def test_the_shares_of_a_trace_are_those_of_each_step():
+    net = mlp(4)
+    trace = traced(Algorithm.parse("pc"), net, *batch(net, dtype=torch.float32))
+    assert trace.shares.shape == trace.energy.shape == (4, 5)
+    np.testing.assert_allclose(trace.shares, trace.energy / trace.energy.sum(axis=0), rtol=1e-12)
+    assert list(trace.shares[:, 0]) == [0, 0, 0, 1]  # at first the output has it all
+    assert EnergyTrace().shares.size == 0
+
+
 def test_shares_by_hand():
     assert shares({"a": 1.0, "b": torch.tensor(3.0), "c": 0.0}) == {"a": 0.25, "b": 0.75, "c": 0.0}
     assert shares({"a": 0.0, "b": 0.0}) == {"a": 0.0, "b": 0.0}

@@ -13,9 +13,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from deeppc.analysis import EnergyTrace, plots, style
+from deeppc.analysis.calibration import Reliability
 from deeppc.analysis.records import energy_shares, read_metrics
 
-from .folders import NODES, make_run, record
+from .folders import NODES, diagnosed, make_run, record
 
 METRICS = [record(e) for e in range(1, 5)]
 SHARES = dict(zip(NODES, (1 / 273, 16 / 273, 256 / 273), strict=True))
@@ -68,6 +69,62 @@ def test_accuracy_stands_behind_the_energy():
     (faint,), (energy,) = lines(figure, "validation_accuracy"), lines(figure, "fc")
     np.testing.assert_allclose(faint.get_ydata(), [0.45, 0.5, 0.55, 0.6])
     assert faint.axes.get_zorder() < energy.axes.get_zorder()
+
+
+def test_the_cosine_stands_below_the_energy_if_it_is_on_record():
+    (axes, *_) = plots.energy_shares(METRICS).axes
+    assert len(plots.energy_shares(METRICS).axes) == 2  # energy, accuracy
+    figure = plots.energy_shares([diagnosed(e) for e in range(1, 5)])
+    for node, cosine in zip(NODES, (0.5, 0.9, 1.0), strict=True):
+        share, line = lines(figure, node)
+        np.testing.assert_allclose(share.get_ydata(), [SHARES[node]] * 4, rtol=1e-12)
+        np.testing.assert_allclose(line.get_ydata(), [cosine - 0.01 * e for e in range(1, 5)])
+        assert line.get_color() == share.get_color()
+        assert line.axes.get_ylabel() == "cosine with backprop"
+        assert line.axes.get_position().y1 < share.axes.get_position().y0
+        assert line.axes.get_xlim() == share.axes.get_xlim()
+    tall, short = figure.get_size_inches()[1], plots.energy_shares(METRICS).get_size_inches()[1]
+    panel = share.axes.get_position().height * tall
+    assert panel == pytest.approx(axes.get_position().height * short)  # the energy's panel is as large as ever
+
+
+def test_cosines_alone_and_below_0():
+    metrics = [diagnosed(1, bp_cosine={"a": -0.37, "b": "nan", "c": 7.0}), diagnosed(2, bp_cosine={"a": 0.2, "b": 1.0})]
+    figure = plots.cosines(metrics)
+    (a,), (b,) = lines(figure, "a"), lines(figure, "b")
+    np.testing.assert_allclose(a.get_ydata(), [-0.37, 0.2])
+    np.testing.assert_allclose(b.get_ydata(), [math.nan, 1.0])
+    assert a.axes.get_ylim()[0] < -0.37
+    assert np.isnan(lines(figure, "c")[0].get_ydata()).all()  # no cosine
+    assert {"a", "b"} <= words(figure)
+
+
+def test_gap_ratios_are_lines_on_a_logarithmic_axis():
+    metrics = [diagnosed(e) for e in (1, 2, 3)]
+    metrics[1]["gap_ratio"] |= {"fc": "inf", "conv2": 0.0}
+    figure = plots.gaps(metrics)
+    expected = {"conv1": [1000, 2000, 3000], "conv2": [10, math.nan, 30], "fc": [0.1, math.nan, 0.3]}
+    for node, values in expected.items():
+        (line,) = lines(figure, node)
+        np.testing.assert_allclose(line.get_ydata(), values)
+        assert line.axes.get_yscale() == "log"
+        low, high = line.axes.get_ylim()
+        assert low <= np.nanmin(values)
+        assert high >= np.nanmax(values)
+
+
+@pytest.mark.parametrize("draw", [plots.cosines, plots.gaps])
+def test_without_diagnostics_it_says_how_to_get_them(draw):
+    assert any("--diagnostics" in text for text in words(draw(METRICS)))
+
+
+def test_a_reliability_diagram_has_bins_and_the_diagonal():
+    table = Reliability(np.array([2, 2]), np.array([0.65, 0.85]), np.array([0.5, 1.0]))
+    figure = plots.reliability({"pc": table})
+    (line,), (diagonal,) = lines(figure, "pc"), lines(figure, "calibrated")
+    np.testing.assert_allclose(line.get_xydata(), [[0.65, 0.5], [0.85, 1.0]])
+    np.testing.assert_allclose(diagonal.get_xydata(), [[0, 0], [1, 1]])
+    assert "Nothing has been measured." in words(plots.reliability({}))
 
 
 def test_depth_is_a_colour_from_cool_to_hot_that_can_be_read_on_white():

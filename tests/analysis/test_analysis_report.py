@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deeppc.analysis import report
 
-from .folders import MANIFEST, NODES, RESULT, make_run, record
+from .folders import MANIFEST, NODES, RESULT, diagnosed, make_run, record
 
 
 class Page(HTMLParser):
@@ -104,6 +104,29 @@ def test_it_needs_nothing_from_elsewhere(finished):
     assert not re.search(r"https?://|@import|url\(", page.html)
 
 
+def test_diagnostics_have_a_table_and_a_picture(tmp_path):
+    page = Page(report.write(make_run(tmp_path, [diagnosed(1), diagnosed(2)])))
+    assert "Beside backprop" in page.text
+    rows = ["fc</td><td>0.9800</td><td>1.5</td><td>0.2", "conv1</td><td>0.4800</td><td>2.0 × 10⁻⁷</td><td>2.0 × 10³"]
+    assert [page.html.index(f"<td>{row}</td>") for row in rows] == sorted(page.html.index(row) - 4 for row in rows)
+    assert {"gap.svg", "gap.png"} <= set(page.links)
+    assert "Below: the cosine" in page.text
+
+
+def test_a_run_without_inference_has_no_gap(tmp_path):
+    page = Page(report.write(make_run(tmp_path, [diagnosed(1, gap_ratio=None, bp_cosine={"a": 1.0, "b": "nan"})])))
+    assert "<td>a</td><td>1.0000</td><td>–</td><td>–</td>" in page.html
+    assert "<td>b</td><td>–</td><td>–</td><td>–</td>" in page.html
+    assert "Gap ratio" not in page.text
+    assert not (tmp_path / "gap.svg").exists()
+
+
+def test_without_diagnostics_there_is_nothing_of_them(finished):
+    text = Page(finished).text
+    assert "backprop's" not in text
+    assert "gap" not in text.lower()
+
+
 @pytest.mark.usefixtures("no_pictures")
 def test_a_choice_on_the_test_set_is_called_that(tmp_path):
     text = Page(report.write(make_run(tmp_path, result={**RESULT, "select": "test"}))).text
@@ -166,7 +189,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=5,
 )
-KEYS = [*record(1), *RESULT, *MANIFEST, "select", "status", "test_accuracy", "rows", "runs", "algorithm", "config"]
+KEYS = [*diagnosed(1), *RESULT, *MANIFEST, "select", "status", "test_accuracy", "rows", "runs", "algorithm", "config"]
 TABLES = st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6)
 ANYTHING = settings(
     max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

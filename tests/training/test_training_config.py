@@ -124,7 +124,13 @@ def test_files_that_cannot_be_read_or_are_no_toml(tmp_path: Path) -> None:
 
 def test_what_may_change_when_a_run_goes_on() -> None:
     begun = TrainConfig(epochs=30, schedule_epochs=25)
-    for free in ({"data_dir": Path("x")}, {"device": "cpu"}, {"checkpoint_every": 1.0}, {"epochs": 40}):
+    for free in (
+        {"data_dir": Path("x")},
+        {"device": "cpu"},
+        {"checkpoint_every": 1.0},
+        {"epochs": 40},
+        {"diagnostics": True},
+    ):
         now = dataclasses.replace(begun, **free)  # type: ignore[arg-type]
         require_same_run(begun, now)
         assert fingerprint(now) == fingerprint(begun)

@@ -1,9 +1,10 @@
-"""What a run or a batch has to show: energy by node, pictures, and an offline report.
+"""What a network, a batch or a run has to show: energy, gap ratio, alignment with backprop, calibration, pictures.
 
 Only the light part is imported here. ``deeppc.analysis.plots`` and ``deeppc.analysis.report`` need matplotlib: import
 them where a picture is wanted.
 """
 
+from deeppc.analysis import alignment, calibration, corruption, gap, robustness
 from deeppc.analysis.energy import EnergyTrace, shares
 
-__all__ = ["EnergyTrace", "shares"]
+__all__ = ["EnergyTrace", "alignment", "calibration", "corruption", "gap", "robustness", "shares"]

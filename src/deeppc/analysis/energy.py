@@ -3,6 +3,7 @@
 trace = EnergyTrace()
 result = algorithm.gradients(net, images, labels, observe=trace)
 trace.energy                 # (nodes, steps), of this batch
+trace.shares                 # the same as fractions of each step's total
 shares(result.energy)        # what the weights of each node learnt from, as a fraction of the whole
 plots.heat_map(trace)        # the wave, as a picture
 """
@@ -68,3 +69,9 @@ class EnergyTrace:
         """(nodes, steps); exactly 0 where no energy has come yet."""
         steps = [[0.0 if e is None else float(e) for e in step] for step in self._steps]
         return np.array(steps, dtype=np.float64).reshape(len(steps), len(self.nodes)).T
+
+    @property
+    def shares(self) -> FloatArray:
+        """(nodes, steps): each node's fraction of a step's total, as :func:`shares` has it."""
+        columns = [list(shares(dict(zip(self.nodes, step, strict=True))).values()) for step in self.energy.T]
+        return np.array(columns, dtype=np.float64).reshape(len(columns), len(self.nodes)).T

@@ -11,7 +11,7 @@ global state: figures can be made in any thread, without a display. :func:`save`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -25,17 +25,30 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from deeppc.analysis import style
+from deeppc.analysis import records, style
+from deeppc.analysis.calibration import Reliability
 from deeppc.analysis.energy import EnergyTrace, FloatArray
 from deeppc.analysis.files import write_whole
-from deeppc.analysis.records import ACCURACIES, Metrics, Shares, epochs, numbers, series
+from deeppc.analysis.records import ACCURACIES, ByNode, Metrics, epochs, numbers, series
 from deeppc.analysis.records import energy_shares as read_shares
 from deeppc.analysis.style import GREY, INK, PALE, SMALL, WIDE, Margins
 
-__all__ = ["comparison", "curves", "energy_profile", "energy_shares", "heat_map", "profiles", "save"]
+__all__ = [
+    "comparison",
+    "cosines",
+    "curves",
+    "energy_profile",
+    "energy_shares",
+    "gaps",
+    "heat_map",
+    "profiles",
+    "reliability",
+    "save",
+]
 
 NOT_REACHED = "not reached"
 NO_ENERGY = "No energy has been written down yet."
+NO_DIAGNOSTICS = "Nothing on record: train with --diagnostics."
 PNG_DPI = 160
 
 
@@ -69,30 +82,93 @@ def curves(metrics: Metrics, *, selected: float | None = None, width: float = WI
 def energy_shares(metrics: Metrics, *, width: float = WIDE) -> Figure:
     """Each node's share of the energy over the epochs, with the accuracy as a faint line: the paper's energy figure.
 
-    Where a node got no energy its line has a gap, and a hollow triangle stands on the floor of the axes.
+    Where a node got no energy its line has a gap, and a hollow triangle stands on the floor of the axes. If the run
+    recorded its diagnostics, a panel below has the cosine of each node's update with backprop's.
     """
-    table = read_shares(metrics)
-    height = 4.4 + 0.09 * max(0, min(len(table.nodes), 40) - 14)
+    table, cosine = read_shares(metrics), records.cosines(metrics)
+    below = 2.5 if cosine.nodes else 0.0
+    upper = 4.4 + 0.09 * max(0, min(len(table.nodes), 40) - 14)
     note = "blue: near the input; orange: near the output; grey: accuracy (train dotted)"
     if width < WIDE:
         note = "blue: input; orange: output; grey: accuracy"
     if (table.values == 0).any():
         note += f"; ▽ {NOT_REACHED}"
-    sheet = style.figure(width, height, "Share of the energy by node", note)
+    sheet = style.figure(width, upper + below, "Share of the energy by node", note)
     if not table.nodes:
         return style.nothing_to_show(sheet, NO_ENERGY)
     margins = Margins(right=0.62)
-    axes = style.panel(sheet, margins)
+    axes = style.panel(sheet, replace(margins, bottom=margins.bottom + below))
     low, floor = _floor(table.values)
     style.decades(axes, "y", low, 0.15)
-    for name, colour, y in zip(table.nodes, style.by_depth(len(table.nodes)), table.values.T, strict=True):
+    colours = style.by_depth(len(table.nodes))
+    for name, colour, y in zip(table.nodes, colours, table.values.T, strict=True):
         axes.plot(table.epochs, _positive(y), color=colour, label=name, **_stroke(table.epochs, 1.8))
         axes.plot(table.epochs[y == 0], np.full((y == 0).sum(), floor), color=colour, label=NOT_REACHED, **_HOLLOW)
-    names = 0.28 + 0.075 * max(len(style.plain(v)) for v in table.nodes)
-    style.whole_epochs(axes, table.epochs, min(0.45, names / (width - margins.left - margins.right)))
-    _name_nodes(axes, table, floor, height - margins.bottom - margins.top)
+    bottom = axes
+    if cosine.nodes:
+        axes.tick_params(labelbottom=False)
+        bottom = style.panel(sheet, replace(margins, top=upper - 0.3), sharex=axes)
+        _cosines(bottom, cosine, below - 0.22, dict(zip(table.nodes, colours, strict=True)))
+    style.whole_epochs(bottom, table.epochs, _room_for_names(table.nodes, width, margins))
+    _name_nodes(axes, table, floor, upper - margins.bottom - margins.top)
     style.label_axis(axes, "y", "share of energy")
     _faint_accuracy(axes, metrics)
+    return sheet
+
+
+def cosines(metrics: Metrics, *, width: float = WIDE) -> Figure:
+    """Cosine of each node's weight update with backprop's over the epochs, as ``diagnostics`` recorded it."""
+    table = records.cosines(metrics)
+    sheet = style.figure(width, 4.4, "Direction of learning beside backprop", "1: backprop's direction; 0: unrelated")
+    if not table.nodes:
+        return style.nothing_to_show(sheet, NO_DIAGNOSTICS)
+    margins = Margins()
+    axes = style.panel(sheet, margins)
+    _cosines(axes, table, 4.4 - margins.bottom - margins.top, _depths(table.nodes))
+    style.whole_epochs(axes, table.epochs, _room_for_names(table.nodes, width, margins))
+    return sheet
+
+
+def gaps(metrics: Metrics, *, width: float = WIDE) -> Figure:
+    """The gap ratio of each node over the epochs, as ``diagnostics`` recorded it; 0 and inf are breaks in the line."""
+    table = records.gap_ratios(metrics)
+    sheet = style.figure(
+        width, 4.4, "Gap ratio by node", "drift of the activity for the energy that weights learn from"
+    )
+    if not table.nodes:
+        return style.nothing_to_show(sheet, NO_DIAGNOSTICS)
+    margins = Margins()
+    axes = style.panel(sheet, margins)
+    low, high = (math.log10(end(table.values)) for end in (np.nanmin, np.nanmax))
+    style.decades(axes, "y", math.floor(low - 0.05), max(math.ceil(high + 0.05), math.floor(low) + 2))
+    _node_lines(axes, table, 4.4 - margins.bottom - margins.top, _depths(table.nodes))
+    style.whole_epochs(axes, table.epochs, _room_for_names(table.nodes, width, margins))
+    style.label_axis(axes, "y", "gap ratio")
+    return sheet
+
+
+def reliability(tables: Mapping[str, Reliability], *, width: float = WIDE) -> Figure:
+    """Accuracy by confidence, a line for each network: on the dashed diagonal it is as often right as it is sure."""
+    note = "a dot for each bin; below the diagonal: too sure of itself"
+    sheet = style.figure(width, 4.6, "Is it as often right as it is sure?", note)
+    if not tables:
+        return style.nothing_to_show(sheet, "Nothing has been measured.")
+    room = 0.3 + 0.085 * max(len(style.plain(name)) for name in tables)
+    margins = Margins(right=room, bottom=0.62)
+    axes = style.panel(sheet, margins)
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (3, 3)), label="calibrated", zorder=1)
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(0, 1.02)
+    ends = []
+    for (name, table), colour in zip(tables.items(), _cycle(len(tables)), strict=True):
+        x, y = table.confidence, table.accuracy
+        axes.plot(x, y, color=colour, label=name, linewidth=1.4, marker="o", markersize=4.5)
+        ends.append((name, colour, float(x[-1]), float(y[-1])))
+    _name_ends(axes, ends, 4.6 - margins.bottom - margins.top)
+    for which in ("x", "y"):
+        style.percent(axes, which)
+    style.label_axis(axes, "x", "confidence")
+    style.label_axis(axes, "y", "accuracy")
     return sheet
 
 
@@ -324,7 +400,44 @@ def _name_curves(axes: Axes, x: FloatArray, known: Mapping[str, FloatArray]) -> 
         style.write(axes, words, float(x.max()), place, dx=8, color=colour, weight="bold")
 
 
-def _name_nodes(axes: Axes, table: Shares, floor: float, height: float) -> None:
+def _depths(nodes: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    return dict(zip(nodes, style.by_depth(len(nodes)), strict=True))
+
+
+def _room_for_names(nodes: Sequence[str], width: float, margins: Margins) -> float:
+    """As a share of the axes."""
+    names = 0.28 + 0.075 * max(len(style.plain(v)) for v in nodes)
+    return min(0.45, names / (width - margins.left - margins.right))
+
+
+def _cosines(axes: Axes, table: ByNode, height: float, colours: Mapping[str, Any]) -> None:
+    """From 0, or from where the lowest is, to 1."""
+    lowest = float(np.nanmin(table.values))
+    axes.set_ylim(min(0.0, math.floor(10 * lowest) / 10) - 0.02, 1.04)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    _node_lines(axes, table, height, colours)
+    style.label_axis(axes, "y", "cosine with backprop")
+
+
+def _node_lines(axes: Axes, table: ByNode, height: float, colours: Mapping[str, Any]) -> None:
+    """A line for each node, its name at the end. ``height`` of the axes in inches."""
+    ends = []
+    for v, y in zip(table.nodes, table.values.T, strict=True):
+        colour = colours.get(v, GREY)
+        axes.plot(table.epochs, y, color=colour, label=v, **_stroke(table.epochs, 1.8))
+        known = np.flatnonzero(np.isfinite(y))
+        if known.size:
+            ends.append((v, colour, float(table.epochs[known[-1]]), float(y[known[-1]])))
+    _name_ends(axes, _thinned(ends, height), height)
+
+
+def _thinned(ends: Sequence[tuple[str, Any, float, float]], height: float) -> list[tuple[str, Any, float, float]]:
+    """As many as fit, every so many from the output, so that it keeps its name."""
+    fits = max(2, int(height * style.POINTS / (SMALL * 1.2)) - 1)
+    return list(ends)[::-1][:: max(1, math.ceil(len(ends) / fits))]
+
+
+def _name_nodes(axes: Axes, table: ByNode, floor: float, height: float) -> None:
     """Each node's name at the end of its line (of very many, every so many); those without energy together."""
     ends, unreached = [], []
     for v, colour, y in zip(table.nodes, style.by_depth(len(table.nodes)), table.values.T, strict=True):
@@ -333,9 +446,7 @@ def _name_nodes(axes: Axes, table: Shares, floor: float, height: float) -> None:
             unreached.append((v, colour, float(table.epochs[known[-1]]), floor))
         elif known.size:
             ends.append((v, colour, float(table.epochs[known[-1]]), float(y[known[-1]])))
-    fits = max(2, int(height * style.POINTS / (SMALL * 1.2)) - 1)
-    every = max(1, math.ceil(len(ends) / fits))
-    ends = ends[::-1][::every]  # from the output, which holds most, so that it keeps its name
+    ends = _thinned(ends, height)
     if unreached:
         (first, colour, x, y), last = unreached[0], unreached[-1][0]
         ends.append((first if first == last else f"{first}…{last}", colour, x, y))
@@ -343,18 +454,21 @@ def _name_nodes(axes: Axes, table: Shares, floor: float, height: float) -> None:
 
 
 def _name_ends(axes: Axes, ends: Sequence[tuple[str, Any, float, float]], height: float) -> None:
-    """Names beside the last points (x, y) of lines on a logarithmic axis of ``height`` inches, kept apart."""
-    ends = [end for end in ends if end[-1] > 0]  # not those whose value is unknown
-    low, high = np.log10(axes.get_ylim())
+    """Names beside the last points (x, y) of lines in axes of ``height`` inches, kept apart."""
+    logarithmic = axes.get_yscale() == "log"
+    ends = [end for end in ends if end[-1] > 0 or not logarithmic]  # not those whose value is unknown
+    scale: Callable[[float], float] = math.log10 if logarithmic else float
+    low, high = (scale(limit) for limit in axes.get_ylim())
     gap = SMALL * 1.2 / (height * style.POINTS) * (high - low)
-    places = style.apart([math.log10(y) for *_, y in ends], gap, float(low), float(high))
+    places = style.apart([scale(y) for *_, y in ends], gap, low, high)
     for (name, colour, x, y), place in zip(ends, places, strict=True):
-        shift = (place - math.log10(y)) / (high - low) * height * style.POINTS
+        shift = (place - scale(y)) / (high - low) * height * style.POINTS
         leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6, "shrinkA": 0, "shrinkB": 3}
+        leader["relpos"] = (0, 0.5)  # to the beginning of the name, not across it
         style.write(axes, name, x, y, dx=14, dy=float(shift), color=colour, arrowprops=leader)
 
 
-def _name_depths(axes: Axes, tables: Mapping[str, Shares]) -> None:
+def _name_depths(axes: Axes, tables: Mapping[str, ByNode]) -> None:
     """Below, the names of the nodes if all runs share one network, else only its two ends."""
     networks = {table.nodes for table in tables.values()}
     nodes = next(iter(networks))[::-1]
@@ -367,7 +481,7 @@ def _name_depths(axes: Axes, tables: Mapping[str, Shares]) -> None:
     style.label_axis(axes, "x", "node, from output to input")
 
 
-def _first_and_last(table: Shares) -> str:
+def _first_and_last(table: ByNode) -> str:
     first, last = (f"{epoch:g}" for epoch in table.epochs[[0, -1]])
     return f"epoch {last}" if first == last else f"hollow: epoch {first}; filled: epoch {last}"
 

@@ -18,6 +18,7 @@ from deeppc.analysis.energy import FloatArray, shares
 
 Metrics = Sequence[Mapping[str, Any]]
 ABSURD = 1e30  # no accuracy, learning rate or time is as large, and squares of larger ones overflow in a picture
+TINIEST = 1e-300  # the end of a logarithmic axis
 ACCURACIES = ("train_accuracy", "validation_accuracy", "test_accuracy")
 
 
@@ -44,8 +45,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Share of the energy by epoch and node: ``values`` is (epochs, nodes), 0 where not reached, nan where unknown."""
+class ByNode:
+    """Something that each epoch knows of each node: ``values`` is (epochs, nodes), nan where it is unknown."""
 
     epochs: FloatArray
     nodes: tuple[str, ...]
@@ -91,17 +92,41 @@ def series(metrics: Metrics, key: str) -> FloatArray:
     return np.where(np.abs(values) < ABSURD, values, np.nan)
 
 
-def energy_shares(metrics: Metrics) -> Shares:
-    """Share of the energy by node, over the epochs that know any: not those after a run has diverged."""
-    numbers, energies = [], []
-    for epoch, record in zip(epochs(metrics), metrics, strict=True):
-        found = shares({v: number(e) for v, e in mapping(record.get("energy")).items()})
-        if any(math.isfinite(share) for share in found.values()):
-            numbers.append(epoch)
-            energies.append(found)
-    nodes = tuple(dict.fromkeys(v for energy in energies for v in energy))
-    values = np.array([[energy.get(v, math.nan) for v in nodes] for energy in energies])
-    return Shares(np.array(numbers), nodes, values.reshape(len(numbers), len(nodes)))
+def energy_shares(metrics: Metrics) -> ByNode:
+    """Share of the energy by node, over the epochs that know any: not those after a run has diverged.
+
+    0 where no energy came.
+    """
+    return _by_node(metrics, [shares(_numbers_of(record, "energy")) for record in metrics])
+
+
+def cosines(metrics: Metrics) -> ByNode:
+    """Of each node's update with backprop's, over the epochs that recorded any (``diagnostics``)."""
+    return _by_node(metrics, [_within(_numbers_of(record, "bp_cosine"), -1.0, 1.0) for record in metrics])
+
+
+def gap_ratios(metrics: Metrics) -> ByNode:
+    """Gap ratio by node, over the epochs that recorded any; nan where it is 0 or inf, which have no logarithm."""
+    return _by_node(metrics, [_within(_numbers_of(record, "gap_ratio"), TINIEST, 1 / TINIEST) for record in metrics])
+
+
+def _within(values: Mapping[str, float], low: float, high: float) -> dict[str, float]:
+    return {v: value if low <= value <= high else math.nan for v, value in values.items()}
+
+
+def _numbers_of(record: Mapping[str, Any], key: str) -> dict[str, float]:
+    return {v: number(value) for v, value in mapping(record.get(key)).items()}
+
+
+def _by_node(metrics: Metrics, tables: Sequence[Mapping[str, float]]) -> ByNode:
+    known = [
+        (epoch, table)
+        for epoch, table in zip(epochs(metrics), tables, strict=True)
+        if any(math.isfinite(value) for value in table.values())
+    ]
+    nodes = tuple(dict.fromkeys(v for _, table in known for v in table))
+    values = np.array([[table.get(v, math.nan) for v in nodes] for _, table in known])
+    return ByNode(np.array([epoch for epoch, _ in known]), nodes, values.reshape(len(known), len(nodes)))
 
 
 def number(value: object) -> float:

@@ -153,14 +153,45 @@ def _pictures(run: Run, folder: Path) -> list[object]:
     kept = number(run.result.get("selected_epoch"))
     selected = kept if math.isfinite(kept) else None
     words = _imbalance(run)
+    energy = _ENERGY + (_COSINES if records.cosines(run.metrics).nodes else "")
     return [
         element("h2", "Accuracy"),
         _picture(folder, "curves", lambda **size: plots.curves(run.metrics, selected=selected, **size), _CURVES),
         element("h2", "Energy"),
         *([element("p", words)] if words else []),
-        _picture(folder, "energy", lambda **size: plots.energy_shares(run.metrics, **size), _ENERGY),
+        _picture(folder, "energy", lambda **size: plots.energy_shares(run.metrics, **size), energy),
         _picture(folder, "profile", lambda **size: plots.energy_profile(run.metrics, **size), _PROFILE),
+        *_diagnostics(run, folder),
     ]
+
+
+def _diagnostics(run: Run, folder: Path) -> list[object]:
+    """What ``--diagnostics`` recorded, as far as it did. The cosines over the epochs are in the energy's picture."""
+    content: list[object] = []
+    if records.cosines(run.metrics).nodes:
+        last = next(record for record in reversed(run.metrics) if mapping(record.get("bp_cosine")))
+        content += [element("h2", "Beside backprop"), element("p", _BESIDE), _beside_backprop(last)]
+    if records.gap_ratios(run.metrics).nodes:
+        content.append(element("h2", "Gap ratio"))
+        content.append(_picture(folder, "gap", lambda **size: plots.gaps(run.metrics, **size), _GAP))
+    return content
+
+
+def _beside_backprop(record: Mapping[str, Any]) -> Html:
+    """The last epoch's diagnostics, from the output, where learning begins."""
+    cosine, size, gap = (mapping(record.get(key)) for key in ("bp_cosine", "bp_size", "gap_ratio"))
+    rows = [[v, _fixed(cosine[v]), _scientific(size.get(v)), _scientific(gap.get(v))] for v in reversed(cosine)]
+    return page.table(["node", "cosine with backprop", "length beside backprop's", "gap ratio"], rows)
+
+
+_BESIDE = (
+    "Each node's weight update after the last epoch on one training batch, before any optimiser, beside the update by "
+    "backprop: a cosine of 1 is the same direction, and a length of 1 as long."
+)
+_GAP = (
+    "Root mean square of x_T - x_0 divided by the energy that the weights learn from, on one training batch after each "
+    "epoch. Logarithmic."
+)
 
 
 _CURVES = "Accuracy by epoch, and the learning rate of the weights."
@@ -168,6 +199,7 @@ _ENERGY = (
     "Share of the energy that each node's weights learnt from, mean over each epoch (for bp, of the squared error that "
     "backprop carries). Logarithmic."
 )
+_COSINES = " Below: the cosine of each node's weight update with backprop's, on one training batch after each epoch."
 _PROFILE = "The same shares at the first and the last epoch. On the dashed line all nodes would hold the same."
 
 
@@ -322,6 +354,11 @@ def _scientific(value: object) -> str:
         return f"{x:.3g}"
     mantissa, exponent = f"{x:.1e}".split("e")
     return f"{mantissa} × 10{str(int(exponent)).translate(SIGNS)}"
+
+
+def _fixed(value: object) -> str:
+    x = number(value)
+    return f"{x:.4f}" if math.isfinite(x) else UNKNOWN
 
 
 def _part(x: float) -> str:

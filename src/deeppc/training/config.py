@@ -101,6 +101,8 @@ class TrainConfig:
     """Folder for this run. None: runs/<dataset>-<model>-<algorithm>-<seed>, with a number if that is taken."""
     resume: bool = False
     """Go on with the run in --run-dir, to the same weights, bit for bit, as if it had never stopped."""
+    diagnostics: bool = False
+    """After each epoch, compare each layer's update with backprop's on one batch, and record it with the gap ratio."""
     checkpoint_every: float | None = None
     """Minutes between checkpoints within an epoch; 0: after every batch. None: one at the end of each epoch."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -120,7 +122,7 @@ class TrainConfig:
 # Where a run is kept and how it is watched: the same run all the same.
 _PLACE = frozenset({"run_dir", "resume"})
 # What may differ when a run goes on. (Another device computes other bits; the user who asks for it knows.)
-_FREE = _PLACE | {"data_dir", "checkpoint_every", "device", "epochs"}
+_FREE = _PLACE | {"data_dir", "diagnostics", "checkpoint_every", "device", "epochs"}
 
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "width": (lambda w: 0 < w < math.inf, "positive"),

@@ -69,5 +69,9 @@ Event = Started | BatchDone | EpochDone | Finished | Ended | Note
 Listener = Callable[[Event], None]
 
 
+class StopRun(Exception):  # noqa: N818 - a listener's wish, no error
+    """Raised by a listener: the run ends here, with what it has written, and the manifest says ``stopped``."""
+
+
 def nobody(event: Event) -> None:
     """The listener that does not care."""

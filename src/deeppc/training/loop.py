@@ -25,8 +25,9 @@ from deeppc.data import Batches
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.checkpoint import Progress
 from deeppc.training.config import TrainConfig, fingerprint, horizon, require_same_run
+from deeppc.training.diagnostics import diagnose
 from deeppc.training.errors import ConfigError, DivergedError, Interrupted, RunError
-from deeppc.training.events import BatchDone, Ended, EpochDone, Finished, Listener, Note, Started, nobody
+from deeppc.training.events import BatchDone, Ended, EpochDone, Finished, Listener, Note, Started, StopRun, nobody
 from deeppc.training.interruption import Interruption
 from deeppc.training.parts import Parts, prepare
 from deeppc.training.rundir import RunDir, default_run_dir, provenance, saved_config
@@ -201,6 +202,8 @@ class Run:
         }
         if test is not None:
             metrics |= {"test_accuracy": test.top1, "test_top5": test.top5}
+        if self.config.diagnostics:
+            metrics |= self._diagnosis()
         self._tick()
         metrics["seconds"] = round(self.progress.epoch_seconds, 3)
 
@@ -234,6 +237,12 @@ class Run:
         self.folder.write_result(result.table())
         self.tell(Finished(result))
         return result
+
+    def _diagnosis(self) -> dict[str, Any]:
+        """On the run's first batch, which is another for every seed, and the same after every epoch."""
+        images, labels = next(self.parts.training.epoch(0))
+        with self._precision():
+            return diagnose(self.parts.algorithm, self.net, images, labels)
 
     def _evaluate(self, batches: Batches) -> Score:
         with self._precision():
@@ -354,6 +363,9 @@ def _ending(folder: RunDir, tell: Listener) -> Iterator[None]:
         raise
     except DivergedError:
         status = "diverged"
+        raise
+    except StopRun:
+        status = "stopped"
         raise
     finally:
         if folder.holds_run:

@@ -2,7 +2,7 @@
 
     manifest.json            config, versions, git commit, machine, seed, status
     config.toml              the config again, to start other runs from
-    metrics.jsonl            one line per epoch, with the mean energy of each node
+    metrics.jsonl            one line per epoch, with the mean energy of each node (and its diagnostics, if asked for)
     checkpoint.safetensors   where to go on (see checkpoint.py)
     best.safetensors         the weights of the selected epoch
     result.json              the selected epoch, on the whole test set
@@ -174,7 +174,7 @@ class RunDir:
         write_json(self.path / MANIFEST, manifest)
 
     def set_status(self, status: str) -> None:
-        """running, interrupted, diverged, failed or finished. After a kill it still says running."""
+        """running, interrupted, diverged, stopped, failed or finished. After a kill it still says running."""
         self.write_manifest({**self.read_manifest(), "status": status, "updated": _now()})
 
     def write_config(self, config: TrainConfig) -> None:

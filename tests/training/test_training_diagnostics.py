@@ -1,0 +1,123 @@
+"""Diagnostics of a run: the training does not notice them, they survive a stop, and theory foretells some of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from deeppc import probe
+from deeppc.training import Interrupted, TrainConfig, train
+from deeppc.training.events import BatchDone, Event
+from deeppc.training.parts import prepare
+from deeppc.training.rundir import saved_config
+
+MakeConfig = Callable[..., TrainConfig]
+RECORDED = ("bp_cosine", "bp_size", "gap_ratio")
+
+
+def lines(run_dir: Path) -> list[dict[str, Any]]:
+    """Strictly JSON: no NaN, no Infinity."""
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    texts = (run_dir / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(text, parse_constant=refuse) for text in texts]
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
+
+
+def without(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in record.items() if k not in RECORDED} for record in records]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("pc+s+f+cn", {}),  # draws random numbers
+        ("ipc+s", {}),  # moves weights in the middle of a step
+        ("pc", {"model": "vgg5", "width": 0.02, "norm": "bn", "epochs": 2}),  # moves statistics in every prediction
+        ("pc+s+f", {"model": "vgg5", "width": 0.02, "norm": "bf", "epochs": 2, "precision": "bf16"}),
+    ],
+)
+def test_training_does_not_notice(
+    tiny: MakeConfig, assert_same_state: Callable[[Path, Path], None], algorithm: str, options: dict[str, Any]
+) -> None:
+    plain = train(tiny("plain", algorithm=algorithm, **options)).run_dir
+    watched = train(tiny("watched", algorithm=algorithm, diagnostics=True, **options)).run_dir
+    assert_same_state(plain, watched)
+    assert without(lines(watched)) == lines(plain)
+    assert all("bp_cosine" in record for record in lines(watched))
+
+
+def test_off_nothing_is_computed_or_written(tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "lesson", lambda *_: pytest.fail("asked for"))
+    assert not any(key in record for record in lines(train(tiny()).run_dir) for key in RECORDED)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "each_epoch"), [("pc+s+f", ["pc+s+f", "bp"]), ("ipc", ["ipc", "bp"]), ("bp", ["bp"])]
+)
+def test_on_an_epoch_costs_one_step_and_one_of_backprop(
+    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, algorithm: str, each_epoch: list[str]
+) -> None:
+    taken, real = [], probe.lesson
+    monkeypatch.setattr(probe, "lesson", lambda algo, *rest: (taken.append(str(algo)), real(algo, *rest))[1])
+    train(tiny(algorithm=algorithm, diagnostics=True))
+    assert taken == 3 * each_epoch
+
+
+def test_what_theory_foretells_is_on_record(tiny: MakeConfig) -> None:
+    """With alpha = 0, pc+s+f is backprop up to lr_x^arrival (1 - lr_x); the sizes tell it from backprop itself."""
+    config = tiny(diagnostics=True, alpha=0.0, lr_x=0.3)
+    net = prepare(config).net
+    expected = {v: 0.3 ** net.arrival[v] * (0.7 if v != net.output else 1.0) for v in net.nodes}
+    for record in lines(train(config).run_dir):
+        assert record["bp_cosine"] == pytest.approx(dict.fromkeys(net.nodes, 1.0), abs=1e-5)
+        assert record["bp_size"] == pytest.approx(expected, rel=1e-4)
+        assert list(record["gap_ratio"]) == list(net.nodes)
+        assert all(value > 0 for value in record["gap_ratio"].values())
+
+
+def test_backprop_is_beside_itself_and_has_no_gap(tiny: MakeConfig) -> None:
+    (record,) = lines(train(tiny(algorithm="bp", diagnostics=True, epochs=1)).run_dir)
+    for key in ("bp_cosine", "bp_size"):
+        assert list(record[key].values()) == pytest.approx([1.0] * len(record[key]))
+    assert "gap_ratio" not in record
+
+
+def test_what_no_energy_reaches_is_written_as_words(tiny: MakeConfig) -> None:
+    (record,) = lines(train(tiny(algorithm="pc", T=1, diagnostics=True, epochs=1)).run_dir)
+    first = next(iter(record["bp_cosine"]))
+    assert (record["bp_cosine"][first], record["bp_size"][first], record["gap_ratio"][first]) == ("nan", 0.0, "nan")
+
+
+@pytest.mark.parametrize("batches", [2, 3, 4])  # within an epoch, at its end (in the evaluation), in the next
+def test_interrupted_and_resumed_the_record_is_the_same(tiny: MakeConfig, batches: int) -> None:
+    seen = 0
+
+    def stop(event: Event) -> None:
+        nonlocal seen
+        seen += isinstance(event, BatchDone)
+        if isinstance(event, BatchDone) and seen == batches:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    options = {"algorithm": "pc+s+cn", "diagnostics": True}
+    straight = train(tiny("straight", **options)).run_dir
+    with pytest.raises(Interrupted):
+        train(tiny("broken", **options), stop)
+    torch.manual_seed(99)
+    assert lines(train(saved_config(straight.parent / "broken")).run_dir) == lines(straight)
+
+
+def test_they_may_be_turned_on_when_a_run_goes_on(tiny: MakeConfig) -> None:
+    short = train(tiny(epochs=2, schedule_epochs=1)).run_dir
+    train(dataclasses.replace(saved_config(short), epochs=3, diagnostics=True))
+    assert ["bp_cosine" in record for record in lines(short)] == [False, False, True]
