@@ -11,31 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 
 import tyro
-from tyro.conf import Positional, arg, subcommand
+from tyro.conf import Positional, subcommand
 
-from deeppc.training.config import TrainConfig, from_table, read_toml
+from deeppc import cli_paper, cli_search
+from deeppc.cli_common import Command, NoBase, Settings, base_settings, parts, seeds_of
+from deeppc.training.config import TrainConfig
 from deeppc.training.errors import ConfigError, Interrupted, UserError
 from deeppc.training.events import Ended, Event, Listener, Note
 
 if TYPE_CHECKING:
     from deeppc.training.compare import Comparison
-
-Settings = Annotated[TrainConfig, arg(name="")]  # without a name of its own: its flags stand beside the command's
-
-
-class Command(Protocol):
-    """A command. ``base`` may say, after a first look at the flags, what other defaults they have (from a file)."""
-
-    def base(self) -> Command | None: ...
-    def run(self) -> None: ...
-
-
-class _NoBase:
-    def base(self) -> Command | None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -43,6 +31,8 @@ class Train:
     """Train one network and keep the run in a folder: manifest, metrics, energies, checkpoints, report."""
 
     settings: Settings = field(default_factory=TrainConfig)
+    preset: str | None = None
+    """Shipped settings to begin from, by name: deeppc presets lists them. --config and flags win over it."""
     config: Path | None = None
     """TOML file with settings (keys as the flags, with underscores). Flags given here win over the file."""
     json: bool = False
@@ -51,7 +41,7 @@ class Train:
     def base(self) -> Train | None:
         from deeppc.training.rundir import saved_config
 
-        settings = _base_settings(self.settings, self.config, saved_config)
+        settings = base_settings(self.settings, self.preset, self.config, saved_config)
         return None if settings is None else replace(self, settings=settings)
 
     def run(self) -> None:
@@ -70,6 +60,8 @@ class Compare:
     """Algorithms to compare, with commas between them. (--algorithm is not used here.)"""
     seeds: str = "0,1,2"
     """Seeds that each algorithm is trained with, with commas between them. (--seed is not used here.)"""
+    preset: str | None = None
+    """Shipped settings to begin from, by name: deeppc presets lists them. --config and flags win over it."""
     config: Path | None = None
     """TOML file with settings (keys as the flags, with underscores). Flags given here win over the file."""
     json: bool = False
@@ -86,25 +78,15 @@ class Compare:
             changed = replace(changed, algorithms=",".join(algorithms), seeds=",".join(map(str, seeds)))
             return config
 
-        settings = _base_settings(self.settings, self.config, saved)
+        settings = base_settings(self.settings, self.preset, self.config, saved)
         return None if settings is None else replace(changed, settings=settings)
 
     def run(self) -> None:
-        from deeppc.training.compare import compare
-
-        algorithms = _parts(self.algorithms)
-        try:
-            seeds = [int(seed) for seed in _parts(self.seeds)]
-        except ValueError:
-            raise ConfigError(f"--seeds is {self.seeds!r}, but must be whole numbers, e.g. 0,1,2.") from None
-        with _listening(self.json) as listener:
-            comparison = compare(self.settings, algorithms, seeds, listener)
-        _try_report("write_comparison", comparison.folder, listener)
-        _print_comparison(comparison, self.json)
+        run_comparison(self.settings, parts(self.algorithms), seeds_of(self.seeds), self.json)
 
 
 @dataclass(frozen=True)
-class Show(_NoBase):
+class Show(NoBase):
     """Draw a network: its nodes by level, their sizes, and the step at which the wave of energy reaches each."""
 
     model: Positional[str]
@@ -156,7 +138,7 @@ class Show(_NoBase):
 
 
 @dataclass(frozen=True)
-class Data(_NoBase):
+class Data(NoBase):
     """Get a data set: deeppc data fetch cifar10."""
 
     action: Positional[Literal["fetch"]]
@@ -181,7 +163,7 @@ class Data(_NoBase):
 
 
 @dataclass(frozen=True)
-class Bench(_NoBase):
+class Bench(NoBase):
     """Measure what a training step costs, by algorithm and network, relative to backprop in the same run."""
 
     models: str = "vgg5,vgg7,vgg10,resnet10,resnet18"
@@ -194,17 +176,26 @@ class Bench(_NoBase):
     """How often each step is timed; the steps of a round are interleaved."""
     threads: int = 2
     """Threads that torch may use."""
+    scaling: bool = False
+    """Measure instead how time and memory grow with inference steps, depth and batch size."""
     out: Path = Path("bench")
-    """Folder for bench.json, bench.md and the picture."""
+    """Folder for the table (Markdown, JSON) and the picture."""
 
     def run(self) -> None:
         from rich.console import Console
         from rich.markdown import Markdown
 
-        from deeppc import bench
+        from deeppc import bench, scaling
 
+        if self.scaling:
+            with Console(stderr=True).status("") as status:
+                run = scaling.run(rounds=self.rounds, threads=self.threads, on_progress=status.update)
+                points = list(run)
+            scaling.save(self.out, points)
+            Console().print(Markdown(scaling.as_markdown(points)), f"load {os.getloadavg()}, saved in {self.out}")
+            return
         setting = bench.Setting(
-            tuple(_parts(self.models)),
+            tuple(parts(self.models)),
             width=self.width,
             batch_size=self.batch_size,
             rounds=self.rounds,
@@ -221,7 +212,7 @@ class Bench(_NoBase):
 
 
 @dataclass(frozen=True)
-class Completion(_NoBase):
+class Completion(NoBase):
     """Print a completion script: deeppc completion bash > ~/.local/share/bash-completion/completions/deeppc"""
 
     shell: Positional[Literal["bash", "zsh", "tcsh", "fish"]]
@@ -234,6 +225,8 @@ class Completion(_NoBase):
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "compare": Compare,
+    **cli_search.COMMANDS,
+    **cli_paper.COMMANDS,
     "show": Show,
     "data": Data,
     "bench": Bench,
@@ -255,6 +248,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
         print(f"deeppc {__version__}")
         return 0
+    if " ".join(args[:2]) in COMMANDS:  # a command of two words
+        args = [" ".join(args[:2]), *args[2:]]
     try:
         command = _parse(args)
         if (base := command.base()) is not None:
@@ -284,16 +279,6 @@ def _parse(args: Sequence[str], base: Command | None = None) -> Command:
     return tyro.cli(table, args=args, prog="deeppc", description=DESCRIPTION)
 
 
-def _base_settings(flags: TrainConfig, file: Path | None, saved: Callable[[Path], TrainConfig]) -> TrainConfig | None:
-    """The settings that hold where no flag is given: of the run to resume, then of the file; None: the defaults."""
-    table = read_toml(file) if file is not None else {}
-    wanted = from_table(table, str(file))
-    run_dir = flags.run_dir or wanted.run_dir
-    if (flags.resume or wanted.resume) and run_dir is not None:
-        return from_table(table, str(file), base=saved(run_dir))
-    return wanted if file is not None else None
-
-
 @contextmanager
 def _listening(as_json: bool) -> Iterator[Listener]:
     """The display, and a report whenever a run has ended."""
@@ -319,6 +304,16 @@ def _try_report(function: str, folder: Path, listener: Listener) -> None:
         listener(Note(f"The report of {folder} could not be written: {error!r}"))
 
 
+def run_comparison(config: TrainConfig, algorithms: list[str], seeds: list[int], as_json: bool) -> None:
+    """Train, report and print the table."""
+    from deeppc.training.compare import compare
+
+    with _listening(as_json) as listener:
+        comparison = compare(config, algorithms, seeds, listener)
+    _try_report("write_comparison", comparison.folder, listener)
+    _print_comparison(comparison, as_json)
+
+
 def _print_comparison(comparison: Comparison, as_json: bool) -> None:
     if as_json:
         import json
@@ -334,10 +329,6 @@ def _print_comparison(comparison: Comparison, as_json: bool) -> None:
     for row in comparison.rows:
         table.add_row(*cells(row))
     Console().print(table, f"saved in {comparison.folder}")
-
-
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _for_users(error: Exception) -> bool:

@@ -1,0 +1,217 @@
+"""Spaces: as the paper's table says, in one grammar, and never with what cannot work together."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import optuna
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deeppc.algorithms import Algorithm
+from deeppc.models import NAMES
+from deeppc.models import build as build_network
+from deeppc.search.space import Dimension, Space, build, rebuild
+from deeppc.training import ConfigError, TrainConfig
+from deeppc.training.config import algorithm_options
+
+ALGORITHMS = ("bp", "pc", "ipc", "pc+s", "pc+d", "pc+l", "pc+f", "pc+s+f", "pc+d+f", "ipc+s", "pc+cn", "ipc+s+cn")
+ACTIVATIONS = {"leaky_relu", "gelu", "hard_tanh", "relu"}
+
+
+def space(algorithm: str = "pc+s+f", *overrides: str, model: str = "vgg5", **changes: object) -> Space:
+    return build(TrainConfig(algorithm=algorithm, model=model, **changes), overrides)  # type: ignore[arg-type]
+
+
+def dimension(found: Space, name: str) -> Dimension:
+    return next(d for d in found.dimensions if d.name == name)
+
+
+def draws(found: Space, n: int, seed: int = 0) -> list[dict[str, object]]:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    return [dict(found.draw(study.ask())) for _ in range(n)]
+
+
+def log_range(found: Space, name: str) -> tuple[float, float]:
+    d = dimension(found, name)
+    assert d.log
+    return d.low, d.high
+
+
+# --- the paper's table, typed from it ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["pc", "ipc", "pc+s+f", "ipc+s", "pc+d+f"])
+def test_pcn_space_is_the_papers(algorithm: str) -> None:
+    found = space(algorithm)
+    assert set(dimension(found, "activation").choices) == ACTIVATIONS
+    assert log_range(found, "lr_x") == (5e-3, 9e-1)
+    assert log_range(found, "lr_w") == (1e-5, 3e-2)
+    assert log_range(found, "weight_decay") == (1e-5, 1e-2)
+    momenta = {draw["momentum_x"] for draw in draws(found, 200)}
+    assert momenta == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
+
+
+def test_bp_space_is_the_papers() -> None:
+    found = space("bp")
+    assert {d.name for d in found.dimensions} == {"activation", "lr_w", "weight_decay"}
+    assert set(dimension(found, "activation").choices) == ACTIVATIONS
+    assert log_range(found, "lr_w") == (1e-5, 3e-4)
+    assert log_range(found, "weight_decay") == (1e-5, 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("model", "steps"),
+    [
+        ("vgg5", {5, 6, 7, 8}),
+        ("vgg7", {7, 9, 11, 13}),
+        ("vgg10", {10, 12, 14, 16}),
+        ("vgg15", {15, 17, 19, 21}),
+        ("resnet10", {10, 12, 14, 16}),
+        ("resnet18", {18, 20, 22, 24}),
+    ],
+)
+def test_steps_are_the_papers(model: str, steps: set[int]) -> None:
+    found = {draw["T"] for draw in draws(space("ipc+s", model=model), 60)}
+    assert found == steps
+    assert min(steps) == build_network(model, width=0.02).L  # the wave can reach the first layer
+
+
+def test_the_schedules_own_settings() -> None:
+    assert set(dimension(space("pc+s"), "alpha").choices) == {0.01, 0.05, 0.001, 0.005}
+    assert set(dimension(space("pc+d+f"), "k").choices) == {1.0, 1.5, 2.0}
+    # a sequence from 0 to 1 with step 0.15, without 0, where nothing is learnt
+    assert {draw["beta"] for draw in draws(space("pc+cn"), 100)} == {0.15, 0.3, 0.45, 0.6, 0.75, 0.9}
+    for algorithm, absent in (("pc", {"alpha", "k", "beta"}), ("pc+s+f", {"k", "beta"}), ("ipc+d", {"alpha", "beta"})):
+        assert not absent & {d.name for d in space(algorithm).dimensions}
+
+
+# --- nothing is drawn that cannot work -----------------------------------------------------------------------------
+
+WIDE = (
+    *("norm=none,bf,bn", "affine=true,false", "aux=true,false", "nesterov=true,false", "beta=0.1..1", "alpha=0,0.1"),
+    *("k=0.5..3", "loss=squared_error,cross_entropy", "precision_on=energy,node", "presynaptic=initial,relaxed"),
+    *("forward_last=none,1,3", "free_steps=0..4", "depth_gain=true,false", "batch_size=32..128 step 32"),
+    *("width=0.1,0.2", "schedule_epochs=5..25"),
+)
+
+
+@given(st.sampled_from(ALGORITHMS), st.sampled_from(NAMES), st.integers(0, 2**31), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_every_draw_is_accepted_and_means_something(algorithm: str, model: str, seed: int, wide: bool) -> None:
+    found = space(algorithm, *(WIDE if wide else ()), model=model)
+    for draw in draws(found, 5, seed):
+        config = dataclasses.replace(found.config, **draw)  # checks ranges
+        Algorithm.parse(config.algorithm, **algorithm_options(config))  # checks what goes together
+        suffixes = algorithm.split("+")[1:]
+        assert ("alpha" in draw) == ("s" in suffixes)
+        assert ("k" in draw) == ("d" in suffixes)
+        assert algorithm != "bp" or not draw.keys() & {"T", "lr_x", "momentum_x", "beta", "depth_gain", "nesterov"}
+        assert "f" in suffixes or not draw.keys() & {"presynaptic", "forward_last", "free_steps"}
+        assert ("affine" in draw) == (wide and config.norm != "none")
+        assert ("aux" in draw) == (wide and model.startswith("resnet"))
+        assert "nesterov" not in draw or config.momentum_x > 0
+
+
+def test_depth_gain_never_overflows() -> None:
+    found = space("pc+s+f", "depth_gain=true,false", model="resnet18")
+    levels = build_network("resnet18", width=0.02).L
+    for draw in draws(found, 300):
+        assert torch.tensor(float(draw["lr_x"]) ** -levels).isfinite()  # type: ignore[arg-type]
+    assert dimension(found, "lr_x").low > 5e-3
+    with pytest.raises(ConfigError, match="depth_gain needs lr_x above"):
+        space("pc+s+f", "lr_x=0.001", "depth_gain=true", model="resnet18")
+
+
+# --- the grammar ---------------------------------------------------------------------------------------------------
+
+
+def test_narrowed_added_and_fixed() -> None:
+    found = space("pc+s+f", "lr_x=0.01..0.5", "activation=gelu,relu", "alpha=0.02", "norm=none,bf", "T=5..9 step 2")
+    assert log_range(found, "lr_x") == (0.01, 0.5)  # a narrower range keeps the logarithm
+    assert dimension(found, "activation").choices == ("gelu", "relu")
+    assert found.config.alpha == 0.02
+    assert "alpha" not in found.table()
+    assert dimension(found, "norm").choices == ("none", "bf")
+    assert {draw["T"] for draw in draws(found, 40)} == {5, 7, 9}
+
+
+def test_linear_is_possible_where_the_paper_has_the_logarithm() -> None:
+    d = dimension(space("pc", "lr_x=0.1..0.5 linear"), "lr_x")
+    assert (d.low, d.high, d.log) == (0.1, 0.5, False)
+
+
+def test_a_condition_of_ones_own() -> None:
+    found = space("pc", "norm=none,bf", "lr_w=1e-4..1e-3 if norm=bf")
+    for draw in draws(found, 40):
+        assert ("lr_w" in draw) == (draw["norm"] == "bf")
+
+
+def test_what_means_nothing_is_not_drawn_and_said() -> None:
+    found = space("pc", "alpha=0.1,0.2", "momentum_x=0", "nesterov=true,false")
+    assert found.idle == {"alpha": "algorithm=+s", "nesterov": "momentum_x!=0.0"}
+    assert not {"alpha", "nesterov"} & found.table().keys()
+
+
+def test_written_down_and_read_again() -> None:
+    found = space("pc+s+f", *WIDE, model="resnet18")
+    again = rebuild(found.config, found.table(), "study.json")
+    assert again.dimensions == found.dimensions
+    assert draws(again, 10, seed=3) == draws(found, 10, seed=3)
+
+
+def test_from_a_file_and_flags_win(tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text('lr_x = "0.1..0.2"\nactivation = ["gelu", "relu"]\nmomentum_x = 0.5\nnesterov = [true, false]\n')
+    found = build(TrainConfig(algorithm="pc"), ["lr_x=0.3..0.4"], file)
+    assert log_range(found, "lr_x") == (0.3, 0.4)
+    assert dimension(found, "activation").choices == ("gelu", "relu")
+    assert dimension(found, "nesterov").choices == (True, False)
+    assert found.config.momentum_x == 0.5
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("lr_y=1..2", "did you mean 'lr_x'"),
+        ("dataset=cifar10,cifar100", "cannot be searched"),
+        ("lr_x", "not of the form name=values"),
+        ("lr_x=", "not of the form name=values"),
+        ("lr_x=0.5..0.1", "must rise"),
+        ("lr_x=0..1 log", "no logarithm at 0"),
+        ("lr_x=1..2 often", "not a range"),
+        ("lr_x=fast,slow", "must be a number"),
+        ("momentum_x=0..1 step 3", "step that does not fit"),
+        ("T=5.5..8", "must be a whole number"),
+        ("activation=gelu,sigmoid", "must be 'gelu' or"),
+        ("activation=gelu..relu", "takes no range"),
+        ("activation=gelu,gelu", "twice"),
+        ("beta=0..1", r"beta is 0.0, but must be in \(0, 1\]"),
+        ("lr_w=-1..1", "lr_w is -1.0, but must be positive"),
+        ("alpha=0.1,0.2 if weather=fine", "the condition 'weather=fine'"),
+        ("alpha=0.1,0.2 if norm", "the condition 'norm'"),
+    ],
+)
+def test_mistakes_are_explained(override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        space("pc+s+f", override)
+
+
+def test_conditions_that_wait_for_each_other() -> None:
+    with pytest.raises(ConfigError, match="wait for each other"):
+        space("pc", "width=0.1,0.2 if loss=cross_entropy", "loss=squared_error,cross_entropy if width=0.1")
+
+
+def test_nothing_left_to_search() -> None:
+    with pytest.raises(ConfigError, match="nothing to search"):
+        space("bp", "activation=gelu", "lr_w=1e-3", "weight_decay=1e-4")
+
+
+def test_a_file_that_is_no_space(tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text("[lr_x]\nlow = 1\n")
+    with pytest.raises(ConfigError, match="is a table"):
+        build(TrainConfig(), (), file)
