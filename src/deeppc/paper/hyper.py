@@ -1,0 +1,86 @@
+"""Hyper-parameters of a cell: from a search if there was one, else from the nearest search, else from a table.
+
+Presets are what ``deeppc search`` left behind for (data set, net, normalisation, algorithm). Where a cell has none of
+its own it takes, as the paper does, that without normalisation; then that of the same algorithm in the net of the
+nearest depth, with T = max(T, L); then that of another data set. The result of a recipe says for each cell which.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from deeppc.training.config import TrainConfig, algorithm_options
+
+# Where no search has been made. The activities' rate is safe rather than best; spiking precision bears a larger one.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "bp": {"lr_w": 1e-3},
+    "pc": {"lr_x": 0.1, "lr_w": 1e-3},
+    "pc+s": {"lr_x": 0.5, "lr_w": 1e-3, "alpha": 0.01},
+    "pc+d": {"lr_x": 0.5, "lr_w": 1e-3},
+    "pc+f": {"lr_x": 0.1, "lr_w": 1e-3},
+    "pc+l+f": {"lr_x": 0.5, "lr_w": 1e-3},
+    "pc+d+f": {"lr_x": 0.5, "lr_w": 1e-3},
+    "pc+s+f": {"lr_x": 0.5, "lr_w": 1e-3, "alpha": 0.01},
+    "ipc": {"lr_x": 0.1, "lr_w": 3e-4},
+    "ipc+s": {"lr_x": 0.5, "lr_w": 3e-4, "alpha": 0.01},
+}
+NUDGED = {"beta": 0.5}  # for centre nudging, if it was not searched for: with 1 a negative sign mirrors the target
+LEVELS = {"mlp": 4, "vgg5": 5, "vgg7": 7, "vgg10": 10, "vgg15": 15, "resnet10": 10, "resnet18": 18}
+TUNED = ("activation", "lr_w", "weight_decay", *algorithm_options(TrainConfig()))  # what a preset may decide here
+
+
+class Task(NamedTuple):
+    """What a preset was made for."""
+
+    dataset: str
+    model: str
+    norm: str
+    algorithm: str
+
+
+def settings_for(task: Task, folder: Path | None = None) -> tuple[dict[str, Any], str]:
+    """Hyper-parameters as fields of a :class:`TrainConfig`, and a few words on where they come from.
+
+    ``folder`` holds the presets; None: the package's own.
+    """
+    plain = task.algorithm.replace("+cn", "")
+    known = _presets(folder)
+    usable = [other for other in known if other.algorithm in (task.algorithm, plain) and other.model in LEVELS]
+    if not usable:
+        return DEFAULTS[plain] | (NUDGED if plain != task.algorithm else {}), "defaults"
+    nearest = min(usable, key=lambda other: _distance(other, task))
+    name, settings = known[nearest]
+    if nearest.model != task.model and settings.get("T") is not None:
+        settings = {**settings, "T": max(settings["T"], LEVELS[task.model])}
+    if nearest.algorithm != task.algorithm:
+        settings = settings | NUDGED
+    return settings, f"preset {name}" + ("" if nearest == task else " (nearest)")
+
+
+def _distance(other: Task, task: Task) -> tuple[bool | int, ...]:
+    """How far a preset is from what is wanted, most important first. Ties go to the one without normalisation."""
+    return (
+        other.algorithm != task.algorithm,
+        other.dataset != task.dataset,
+        other.model != task.model,
+        other.model[:3] != task.model[:3],
+        abs(LEVELS[other.model] - LEVELS[task.model]),
+        other.norm != task.norm,
+        other.norm != "none",
+    )
+
+
+@cache
+def _presets(folder: Path | None) -> dict[Task, tuple[str, dict[str, Any]]]:
+    """All presets: their names, and the settings that they state."""
+    from deeppc.search import presets
+
+    found = {}
+    for name in presets.names(folder):
+        preset = presets.load(name, folder)
+        config = preset.config()
+        task = Task(config.dataset, config.model, config.norm, config.algorithm)
+        found[task] = name, {key: getattr(config, key) for key in preset.table if key in TUNED}
+    return found

@@ -1,0 +1,61 @@
+"""Figure on accuracy by depth: who loses accuracy as layers are added, and does centre nudging (CN) help?
+
+Grid: {BP, PC, iPC, PC+S, PC+F, PC+S+F, iPC+S} x {VGG5, VGG7, VGG10} on CIFAR-10, each but BP with and without CN. At
+paper scale 195 runs, of 50 epochs at most. The paper's figure has no numbers; those without CN are in its appendix's
+table without BF.
+
+Expect: PC and iPC fall with depth, the proposed methods rise; CN helps where there is no forward update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from deeppc.paper import published
+from deeppc.paper.recipe import Cell, Evidence, Picture, Recipe, accuracies, cell, dot_plots
+from deeppc.paper.scales import Scale
+from deeppc.paper.tables import Table
+
+ROWS = ("BP", "PC", "iPC", "PC+S", "PC+F", "PC+S+F", "iPC+S")
+NETS = ("VGG5", "VGG7", "VGG10")
+
+
+def cells(scale: Scale) -> list[Cell]:
+    if "cifar10" not in scale.datasets:
+        return []
+    return [
+        cell(scale, "cifar10", row, f"{net}{suffix.upper().replace('+', ' ')}", model=net.lower(), algorithm=spec)
+        for row in ROWS
+        for net in NETS
+        if net.lower() in scale.models
+        for suffix in (("",) if row == "BP" else ("", "+cn"))
+        for spec in (row.lower() + suffix,)
+    ]
+
+
+def tables(evidence: Evidence) -> list[Table]:
+    paper = published.table("ablation", "cifar10", "top1")
+    return [accuracies(evidence, "cifar10", "top1", paper, "Test accuracy by depth, without and with centre nudging")]
+
+
+def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
+    from deeppc.paper.figures import slopes
+
+    (table,) = made
+    plain = [column for column in table.columns if not column.endswith(" CN")]
+    kinds = {"without centre nudging": plain, "with it": [f"{net} CN" for net in plain]}
+    caption = "Test accuracy by depth of the network, a line for each algorithm. The paper's come from its appendix."
+    line = Picture("depth", partial(slopes, table, kinds, title="Accuracy by depth"), caption)
+    return [line, *dot_plots(made, "Accuracy by depth")]
+
+
+RECIPE = Recipe(
+    name="depth",
+    shows="Accuracy by depth, with and without centre nudging",
+    paper=("Figure: accuracy by depth",),
+    expect="In the paper PC and iPC fall with depth and the proposed methods do not; CN helps only without F.",
+    cells=cells,
+    tables=tables,
+    pictures=pictures,
+)

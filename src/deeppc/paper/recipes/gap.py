@@ -1,0 +1,98 @@
+"""The gap-ratio tables: how far do activities drift from their feed-forward values, for the energy that is learnt from?
+
+Grid: VGG10 on CIFAR-10, trained without the forward update (PC+S), with it (PC+S+F), and with it on the last three
+layers only (the settings of PC+S+F, not tuned again, as in the paper). The paper does not name the algorithm of its
+first table; PC+S differs from the second in F alone. Rows are epochs at 10, 30, 50, 70 and 90 % of the training. At
+paper scale 3 runs of 50 epochs.
+
+Expect: in the paper thousands at the output without F, about ten with it. (By definition, F makes the output's ratio
+2 / (n sqrt(MSE)): see docs/diagnostics.md.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from deeppc.paper import published
+from deeppc.paper.recipe import Cell, Evidence, Picture, Place, Recipe, cell
+from deeppc.paper.scales import Scale
+from deeppc.paper.tables import Entry, Table
+
+# The paper's three tables, and what is trained for each.
+TRAININGS: dict[str, tuple[str, dict[str, int]]] = {
+    "without F": ("pc+s", {}),
+    "with F": ("pc+s+f", {}),
+    "F on the last 3": ("pc+s+f", {"forward_last": 3}),
+}
+PAPER_EPOCHS = (5, 15, 25, 35, 45)  # of 50
+
+
+def cells(scale: Scale) -> list[Cell]:
+    if "cifar10" not in scale.datasets or "vgg10" not in scale.models:
+        return []
+    return [
+        cell(scale, "cifar10", name, "VGG10", model="vgg10", algorithm=algorithm, **changes)
+        for name, (algorithm, changes) in TRAININGS.items()
+    ]
+
+
+def tables(evidence: Evidence) -> list[Table]:
+    return [_table(evidence, place) for place in evidence.places]
+
+
+def _table(evidence: Evidence, place: Place) -> Table:
+    """Epochs x (layers, train and selection accuracy)."""
+    paper = published.read("gap")
+    columns = tuple(paper["columns"])
+    whole = evidence.scale.epochs
+    epochs: dict[int, int] = {}  # ours -> the paper's, at the same share of the training
+    for theirs in PAPER_EPOCHS:
+        epochs.setdefault(max(1, math.ceil(theirs / 50 * whole)), theirs)
+    entries = {}
+    for ours, theirs in epochs.items():
+        found = [values for run in place.runs if run.finished and (values := _epoch(run.folder, ours))]
+        for i, column in enumerate(columns):
+            seeds = tuple(line[i] for line in found if math.isfinite(line[i]))
+            said = (paper[place.cell.row][str(theirs)][i], None)
+            entries[_name(ours, theirs), column] = Entry(seeds, said, place.diverged)
+    title = f"Gap ratio by layer, {place.cell.row}, and accuracy, %: VGG10 on {evidence.trained_on('cifar10')}"
+    rows = tuple(_name(ours, theirs) for ours, theirs in epochs.items())
+    return Table(f"cifar10.{place.cell.row}", title, rows, columns, entries)
+
+
+def _name(ours: int, theirs: int) -> str:
+    return f"epoch {ours}" if ours == theirs else f"epoch {ours} (paper: {theirs})"
+
+
+def _epoch(folder: Path, epoch: int) -> list[float]:
+    """Gap ratios from the input to the output, then train and selection accuracy; empty if there was no such epoch."""
+    from deeppc.analysis import records
+
+    for line in records.read_metrics(folder / "metrics.jsonl"):
+        if line.get("epoch") == epoch:
+            ratios = [records.number(value) for value in records.mapping(line.get("gap_ratio")).values()]
+            selected = line.get("test_accuracy", line.get("validation_accuracy"))
+            return [*ratios, 100 * line["train_accuracy"], 100 * records.number(selected)]
+    return []
+
+
+def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
+    from deeppc.paper.figures import gaps
+
+    shown = {table.name.partition(".")[2]: table for table in made}
+    caption = "Gap ratio by layer: drift of the activities over the energy that the weights learn from."
+    return [Picture("gap", partial(gaps, shown), caption)]
+
+
+RECIPE = Recipe(
+    name="gap",
+    shows="Gap ratio: drift of the activities over the energy that is learnt from",
+    paper=("Appendix tables of gap ratios (3)",),
+    expect="In the paper the output has thousands without F, and about ten with it.",
+    cells=cells,
+    tables=tables,
+    pictures=pictures,
+)

@@ -1,0 +1,17 @@
+"""A trained network back from its run folder, to look at it once more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from deeppc.training.parts import Parts, prepare
+from deeppc.training.rundir import BEST, saved_config
+
+
+def load_trained(folder: Path) -> Parts:
+    """Network with the weights of the selected epoch, algorithm and data, as they were trained."""
+    parts = prepare(saved_config(folder))
+    parts.net.load_state_dict(load_file(folder / BEST))
+    return parts

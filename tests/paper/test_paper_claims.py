@@ -1,0 +1,246 @@
+"""Claims against made-up results: each can hold, fail to hold, be too close, and lack its data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from deeppc.paper.claims import CLAIMS, Number, above, as_markdown, at_most, check, gather
+from deeppc.paper.results import Result
+from deeppc.paper.tables import Entry, Table
+
+DEPTH, ENERGY, STRATEGIES = ("depth", "cifar10.top1"), ("energy", "cifar10.VGG10"), ("batchnorm", "cifar10.strategies")
+ACCURACY, SCHEDULES, AUXILIARY = (
+    ("accuracy", "cifar10.top1"),
+    ("schedules", "cifar10.top1"),
+    ("auxiliary", "cifar10.top1"),
+)
+ROBUSTNESS, TIME, GAP = ("robustness", "cifar10.ada_ece"), ("time", "time.ratio"), "gap"
+
+
+def results(*tables):
+    """Results of ``((recipe, table), {"row column": value or values})``; a column is what follows the last ``|``."""
+    found = {}
+    for (recipe, name), values in tables:
+        entries = {}
+        for place, value in values.items():
+            row, column = place.split("|")
+            entries[row, column] = Entry(tuple(value) if isinstance(value, list) else (value,))
+        rows, columns = (tuple(dict.fromkeys(place[i] for place in entries)) for i in (0, 1))
+        made = dict(found[recipe].tables) if recipe in found else {}
+        made[name] = Table(name, name, rows, columns, entries)
+        found[recipe] = Result(recipe, "laptop", 1, 1, made)
+    return found
+
+
+# For each claim, by its first words: results under which it holds, and changes under which it does not.
+CASES = {
+    "Plain PC loses": ((DEPTH, {"PC|VGG5": 60, "PC|VGG10": 40}), {"PC|VGG10": 59.5}),
+    "Plain iPC loses": ((DEPTH, {"iPC|VGG5": 60, "iPC|VGG10": 40}), {"iPC|VGG10": 61}),
+    "PC+S+F and iPC+S lose no": (
+        (DEPTH, {"PC+S+F|VGG5": 60, "PC+S+F|VGG10": 62, "iPC+S|VGG5": 60, "iPC+S|VGG10": 60}),
+        {"iPC+S|VGG10": 59},
+    ),
+    "PC+S+F stays within": (
+        (ACCURACY, {"BP|VGG5": 60, "PC+S+F|VGG5": 59.5, "BP|VGG10": 60, "PC+S+F|VGG10": 65}),
+        {"PC+S+F|VGG5": 58.5},
+    ),
+    "iPC+S stays within": ((ACCURACY, {"BP|ResNet10": 60, "iPC+S|ResNet10": 59.2}), {"iPC+S|ResNet10": 50}),
+    "Early layers": ((ENERGY, {"PC|lowest": -12}), {"PC|lowest": -4.5}),
+    "Spiking precision lifts": (
+        (
+            ENERGY,
+            {
+                "PC+S|first": -4,
+                "PC|first": -9,
+                "PC+S+F|first": -4,
+                "PC+F|first": -9,
+                "iPC+S|first": -3,
+                "iPC|first": -6,
+            },
+        ),
+        {"iPC+S|first": -5.5},
+    ),
+    "Spiking precision beats": (
+        (SCHEDULES, {"PC+S+F|VGG10": 60, "PC+L+F|VGG10": 50, "PC+D+F|VGG10": 55}),
+        {"PC+D+F|VGG10": 61},
+    ),
+    "Every schedule beats": (
+        (SCHEDULES, {"PC+F|VGG10": 40, "PC+S+F|VGG10": 60, "PC+L+F|VGG10": 50, "PC+D+F|VGG10": 55}),
+        {"PC+L+F|VGG10": 39},
+    ),
+    "Without auxiliary": (
+        (
+            AUXILIARY,
+            {"iPC+S|ResNet18": 60, "iPC+S|ResNet18 without": 30, "PC+S+F|ResNet18": 60, "PC+S+F|ResNet18 without": 40},
+        ),
+        {"PC+S+F|ResNet18 without": 55},
+    ),
+    "BatchNorm freezing helps": ((STRATEGIES, {"BF|PC+S+F": 62, "none|PC+S+F": 60}), {"BF|PC+S+F": 59}),
+    "Plain BatchNorm breaks": (
+        (STRATEGIES, {"none|PC+S+F": 60, "BN|PC+S+F": 20, "BN without affine|PC+S+F": 20}),
+        {"BN without affine|PC+S+F": 55},
+    ),
+    "Centre nudging helps": (
+        (
+            DEPTH,
+            {
+                "PC|VGG10": 40,
+                "PC|VGG10 CN": 45,
+                "iPC|VGG10": 40,
+                "iPC|VGG10 CN": 45,
+                "PC+S|VGG10": 40,
+                "PC+S|VGG10 CN": 45,
+            },
+        ),
+        {"iPC|VGG10 CN": 39},
+    ),
+    "Centre nudging does not help": (
+        (DEPTH, {"PC+F|VGG10": 40, "PC+F|VGG10 CN": 38, "PC+S+F|VGG10": 40, "PC+S+F|VGG10 CN": 40}),
+        {"PC+S+F|VGG10 CN": 41},
+    ),
+    "The forward update does not hurt": (
+        (
+            ROBUSTNESS,
+            {
+                f"{level}|{name}": value
+                for level in ("0.1", "0.3", "0.5")
+                for name, value in {"VGG5 PC": 0.2, "VGG5 PC+F": 0.15, "VGG10 BP": 0.3, "VGG10 PC+S+F": 0.305}.items()
+            },
+        ),
+        {"0.5|VGG5 PC+F": 0.22},
+    ),
+    "S alone and F alone": (
+        (("ablation", "cifar10.top1"), {"PC+S+F|VGG10": 60, "PC+S|VGG10": 50, "PC+F|VGG10": 55}),
+        {"PC+F|VGG10": 61},
+    ),
+    "S and F add nothing": (
+        (TIME, {"VGG5|pc": 2.0, "VGG5|pc+s+f": 1.9, "VGG10|pc": 3.0, "VGG10|pc+s+f": 3.2}),
+        {"VGG10|pc+s+f": 3.4},
+    ),
+    "In a VGG15": (
+        (
+            ("vgg15", "tiny-imagenet.top1"),
+            {"PC+S+F|VGG15": 40, "PC+S+F|VGG15 BF": 45, "iPC+S|VGG15": 50, "iPC+S|VGG15 BF": 48},
+        ),
+        {"iPC+S|VGG15 BF": 52},
+    ),
+}
+
+
+def verdict(words, found):
+    (answer,) = [v for v in check(found) if v.claim.startswith(words)]
+    return answer
+
+
+@pytest.mark.parametrize(("words", "case"), CASES.items(), ids=CASES)
+def test_a_claim_both_ways(words, case):
+    (place, values), changes = case
+    held = verdict(words, results((place, values)))
+    assert (held.answer, held.numbers[:7]) == ("holds", "laptop:")
+    assert verdict(words, results((place, values | changes))).answer == "does not hold"
+    lacking = dict(list(values.items())[:-1])
+    assert verdict(words, results((place, lacking) if lacking else (place, {"x|y": 1}))).answer == "not enough data"
+
+
+def test_the_gap_claim_both_ways():
+    def found(with_f):
+        return results(
+            ((GAP, "cifar10.without F"), {"epoch 45|L10": 5000.0}), ((GAP, "cifar10.with F"), {"epoch 45|L10": with_f})
+        )
+
+    words = "The forward update lowers"
+    assert verdict(words, found(10.0)).answer == "holds"
+    assert verdict(words, found(6000.0)).answer == "does not hold"
+    assert verdict(words, {}).answer == "not enough data"
+
+
+def test_every_claim_is_tested():
+    tested = [*CASES, "The forward update lowers"]
+    assert len(CLAIMS) == len(tested)
+    assert all(sum(claim.startswith(words) for claim in CLAIMS) == 1 for words in tested)
+
+
+def test_without_results_nothing_is_known():
+    assert {v.answer for v in check({})} == {"not enough data"}
+
+
+def test_a_difference_within_its_standard_error_is_no_answer():
+    """60 and 61 with deviations of about 2.8 over two seeds: an error of 2 each, 2.8 of the difference."""
+    found = results((STRATEGIES, {"BF|PC+S+F": [59.0, 63.0], "none|PC+S+F": [58.0, 62.0]}))
+    close = verdict("BatchNorm freezing helps", found)
+    assert close.answer == "not enough data"
+    assert "too close" in close.numbers
+    assert "+1" in close.numbers
+
+
+def test_standard_errors_add_in_squares():
+    difference = Number("a", 5.0, 3.0) - Number("b", 1.0, 4.0)
+    assert (difference.mean, difference.error) == (4.0, 5.0)
+    assert above(difference).so is None
+    assert above(difference, -2.0).so is True
+    assert above(difference, 10.0).so is False
+    assert at_most(difference, 4.0).so is True  # equal is enough
+    assert at_most(difference, 0.0).so is None
+    assert at_most(difference, -2.0).so is False
+
+
+def test_a_network_that_always_diverged_counts_as_zero():
+    found = results((DEPTH, {"PC|VGG5": 60, "PC|VGG10": 40}))
+    table = found["depth"].tables["cifar10.top1"]
+    entries = {**table.entries, ("PC", "VGG10"): Entry((), diverged=2)}
+    broken = Table(table.name, table.title, table.rows, table.columns, entries)
+    answer = verdict("Plain PC loses", {"depth": Result("depth", "laptop", 1, 1, {"cifar10.top1": broken})})
+    assert (answer.answer, "+60" in answer.numbers, "diverged" in answer.numbers) == ("holds", True, True)
+
+
+def test_the_papers_own_numbers_bear_out_its_claims():
+    """The claims, put to the paper's tables as if they were ours."""
+    from deeppc.paper import published
+
+    def as_ours(name, dataset="cifar10", metric="top1"):
+        return {f"{row}|{column}": mean for (row, column), (mean, _) in published.table(name, dataset, metric).items()}
+
+    norms = {f"{row}|PC+S+F": mean for (row, _), (mean, _) in published.table("batchnorm", "cifar10", "top1").items()}
+    found = results(
+        (DEPTH, as_ours("ablation")),
+        (SCHEDULES, as_ours("schedules")),
+        (("ablation", "cifar10.top1"), as_ours("ablation")),
+        (AUXILIARY, as_ours("auxiliary")),
+        (STRATEGIES, norms),
+        (("vgg15", "tiny-imagenet.top1"), as_ours("vgg15", "tiny-imagenet")),
+    )
+    answers = {v.claim: v.answer for v in check(found)}
+    held = ("Plain PC", "Plain iPC", "PC+S+F and iPC+S", "Spiking precision beats", "Every schedule", "S alone")
+    held += ("Without auxiliary", "BatchNorm freezing helps", "Plain BatchNorm", "In a VGG15")
+    for words in held:
+        assert {a for claim, a in answers.items() if claim.startswith(words)} == {"holds"}, words
+
+
+def test_the_paper_is_not_within_a_point_of_backprop_everywhere():
+    """Its Table 1 has 93.13 for BP and 91.93 for PC+S+F in a ResNet18: its own numbers are 1.2 apart."""
+    from deeppc.paper import published
+
+    values = {f"{r}|{c}": mean for (r, c), (mean, _) in published.table("accuracy", "cifar10", "top1").items()}
+    assert verdict("PC+S+F stays within", results((ACCURACY, values))).answer == "does not hold"
+
+
+def test_markdown_has_a_line_for_each_claim():
+    verdicts = check({})
+    assert len(as_markdown(verdicts).splitlines()) == 2 + len(verdicts)
+
+
+def test_the_largest_scale_is_taken_and_smoke_only_on_request(tmp_path):
+    def leave(recipe, scale):
+        content = {"recipe": recipe, "scale": {"name": scale}, "runs": {"planned": 1, "over": 1}, "tables": []}
+        (tmp_path / f"{recipe}-{scale}").mkdir()
+        (tmp_path / f"{recipe}-{scale}" / "result.json").write_text(json.dumps(content))
+
+    leave("gap", "smoke")
+    assert gather(tmp_path) == {}
+    assert set(gather(tmp_path, "smoke")) == {"gap"}
+    leave("gap", "laptop")
+    leave("depth", "laptop")
+    leave("gap", "paper")
+    assert {name: result.scale for name, result in gather(tmp_path).items()} == {"depth": "laptop", "gap": "paper"}

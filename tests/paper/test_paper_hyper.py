@@ -1,0 +1,105 @@
+"""Which hyper-parameters a cell gets, and whether every cell of every recipe can be trained at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from deeppc.algorithms import Algorithm
+from deeppc.models import NAMES as MODELS
+from deeppc.paper.hyper import DEFAULTS, LEVELS, NUDGED, Task, settings_for
+from deeppc.paper.recipe import NAMES, find
+from deeppc.paper.scales import SCALES, scale_for
+from deeppc.training.config import algorithm_options
+
+
+@pytest.fixture
+def presets(tmp_path):
+    """As a search would leave them: VGG5 and VGG10 on CIFAR-10, one of them also with BF."""
+    files = {
+        "cifar10-vgg5-pc+s+f": 'model = "vgg5"\nlr_x = 0.7\nT = 8\nepochs = 3\nwidth = 0.5',
+        "cifar10-vgg10-pc+s+f": 'model = "vgg10"\nlr_x = 0.4\nT = "none"',
+        "cifar10-vgg5-bf-pc+s+f": 'model = "vgg5"\nnorm = "bf"\nlr_x = 0.6',
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(
+            f'# made for this test\ndataset = "cifar10"\nalgorithm = "pc+s+f"\n{text}\n'
+        )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "source"),
+    [
+        (("cifar10", "vgg5", "none", "pc+s+f"), {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f"),
+        (("cifar10", "vgg5", "bf", "pc+s+f"), {"lr_x": 0.6}, "preset cifar10-vgg5-bf-pc+s+f"),
+        (("cifar10", "vgg10", "none", "pc+s+f"), {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f"),
+        (("cifar10", "vgg10", "bf", "pc+s+f"), {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f (nearest)"),
+        (("cifar10", "vgg7", "none", "pc+s+f"), {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
+        (("cifar10", "resnet10", "none", "pc+s+f"), {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f (nearest)"),
+        (("cifar100", "vgg5", "none", "pc+s+f"), {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
+        (
+            ("cifar10", "vgg5", "none", "pc+s+f+cn"),
+            {"lr_x": 0.7, "T": 8, **NUDGED},
+            "preset cifar10-vgg5-pc+s+f (nearest)",
+        ),
+        (("cifar10", "vgg5", "none", "ipc"), DEFAULTS["ipc"], "defaults"),
+        (("cifar10", "vgg5", "none", "ipc+cn"), DEFAULTS["ipc"] | NUDGED, "defaults"),
+    ],
+)
+def test_the_nearest_preset_is_taken(presets, task, settings, source):
+    assert settings_for(Task(*task), presets) == (settings, source)
+
+
+def test_a_deeper_network_gets_as_many_steps_as_it_has_levels(presets):
+    (presets / "cifar10-vgg10-pc+s+f.toml").unlink()
+    settings, _ = settings_for(Task("cifar10", "resnet18", "none", "pc+s+f"), presets)
+    assert settings["T"] == 18  # max(8, 18): the energy would not arrive in 8
+
+
+def test_levels_are_those_of_the_networks():
+    from deeppc.models import build
+
+    assert {name: build(name, width=0.02).L for name in MODELS} == LEVELS
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_can_be_trained(name, scale):
+    cells = find(name).cells(scale_for(scale, name))
+    assert cells or find(name).work is not None
+    for cell in cells:
+        Algorithm.parse(cell.config.algorithm, **algorithm_options(cell.config))  # raises, if it contradicts itself
+        assert cell.config.model in MODELS
+    places = [(cell.table, cell.row, cell.column) for cell in cells]
+    assert len(set(places)) == len(places)
+
+
+# Rows x columns as in the issue's table: algorithms x nets x data sets x variants.
+SIZES = {
+    "accuracy": 5 * 5 * 3 * 2,
+    "vgg15": 7 * 2,
+    "depth": 3 * (1 + 6 * 2),
+    "energy": 8 * 3,
+    "schedules": 8 * 3 * 2 * 2,
+    "auxiliary": 2 * 2 * 2,
+    "batchnorm": 2 * 5 + 6 * 4 * 2 - 2 * 2,
+    "ablation": 7 * 5 * 2,
+    "gap": 3,
+    "robustness": 2 + 2,
+    "time": 0,
+    "readings": 2 * 2 * 2 * 2 * 2 * 2,
+    "alpha": 2 * 2 * (1 + 4),
+}
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES.items())
+def test_size_of_the_grid_at_paper_scale(name, size):
+    assert len(find(name).cells(scale_for("paper", name))) == size
+
+
+def test_the_paper_scale_is_the_papers_protocol():
+    cell = find("accuracy").cells(scale_for("paper", "accuracy"))[0]
+    config = cell.config
+    assert (config.width, config.epochs, config.patience, config.batch_size) == (1.0, 50, 10, 128)
+    assert (config.select, config.limit, config.schedule_epochs) == ("test", None, 25)
+    assert scale_for("paper", "accuracy").seeds == (0, 1, 2, 3, 4)
