@@ -11,6 +11,7 @@ in backprop epochs (multiply-adds that the engine counts, so that no machine and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
@@ -45,7 +46,7 @@ def cells(scale: Scale) -> list[Cell]:
             for alpha in ALPHAS:
                 row = f"alpha {alpha:g}"
                 made.append(cell(scale, "cifar10", row, column, algorithm=algorithm.lower(), alpha=alpha, **common))
-    return made
+    return [replace(place, hyper="the same for all: lr_x 0.5, lr_w 0.001, T = L, BF") for place in made]
 
 
 def tables(evidence: Evidence) -> list[Table]:
