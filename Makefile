@@ -12,8 +12,9 @@ install: .venv/installed
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+# Processes of one thread each: two threads in each of two processes would be slower than one after the other.
 test: install
-	$(PY) -m pytest --cov --cov-fail-under=90
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4 --cov --cov-fail-under=90
 
 demo: install
 	.venv/bin/deeppc compare --algorithms pc+s+f,bp --seeds 0
