@@ -37,7 +37,7 @@ MUTANTS = [
     ("large predictions are kept", "engine.py", "if successor in self._large:", "if False:"),
     ("precision of the receiver on the pull", "engine.py", ".pulled(-pi *", ".pulled(-descent.send(p, t) *"),
     ("a stale prediction is used again", "engine.py", "            self.predictions.pop(successor, None)", "            pass"),
-    ("a stale activity is used again", "engine.py", "        self._activities.pop(v, None)\n        for successor", "        for successor"),
+    ("a stale activity is used again", "engine.py", '"""Let go of ``x_v``, which the successors have read."""\n        self._activities.pop(v, None)', '"""Nothing."""'),
     ("the first successor alone is told of a move", "engine.py", "in self.net.successors[v]:", "in self.net.successors[v][:1]:"),
     ("weights move but the prediction stays", "engine.py", "            self.relearnt.add(v)\n            self.predictions.pop(v, None)", "            pass"),
     ("learnt weights leave the prediction undisturbed", "engine.py", "v not in self.relearnt and not any", "not any"),

@@ -199,7 +199,6 @@ class State:
             momentum[v] = force.applied(momentum[v].mul_(m) if v in momentum else None, 1.0)
             force = Force([*force, (m, momentum[v])] if descent.nesterov else [(1.0, momentum[v])])
         self.d[v] = force.applied(self.d.get(v), -descent.lr)
-        self._activities.pop(v, None)
         for successor in self.net.successors[v]:
             self.predictions.pop(successor, None)
             if successor in self._large:
