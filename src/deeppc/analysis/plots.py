@@ -292,7 +292,7 @@ def heat_map(trace: EnergyTrace, *, width: float = WIDE) -> Figure:
         np.arange(steps),
         np.arange(n),
         np.ma.masked_invalid(np.log10(_positive(energy))),
-        cmap=_heat(),
+        cmap=heat(),
         shading="nearest",
     )
     due = np.array([(a, y) for y, a in enumerate(trace.arrival) if a < steps])
@@ -522,6 +522,6 @@ def _unit(rows: Sequence[Mapping[str, Any]]) -> tuple[str, float]:
     return next((unit for unit in (("hours", 3600.0), ("minutes", 60.0)) if longest >= 2 * unit[1]), ("seconds", 1.0))
 
 
-def _heat() -> ListedColormap:
+def heat() -> ListedColormap:
     """inferno without its black and white ends: neither is to be taken for the paper or for the ink."""
     return ListedColormap(matplotlib.colormaps["inferno"](np.linspace(0.08, 0.96, 256)))

@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from deeppc.analysis import style
 from deeppc.analysis.energy import FloatArray
+from deeppc.analysis.plots import heat
 from deeppc.analysis.style import GREY, INK, PALE, SMALL, WIDE, Margins
 from deeppc.paper.tables import Entry, Table
 
@@ -257,14 +258,6 @@ def corruptions(
     style.label_axis(panels[0], "y", words)
     style.label_axis(panels[-1], "x", "level")
     return sheet
-
-
-def heat() -> Any:
-    """inferno without its black and white ends, as in the heat map of one batch."""
-    import matplotlib
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(matplotlib.colormaps["inferno"](np.linspace(0.08, 0.96, 256)))
 
 
 def _beside(sheet: Figure, n: int, across: int, box: Margins, gap: tuple[float, float]) -> list[Axes]:
