@@ -22,6 +22,7 @@ _ROOMS = (
     "drawing",
     "engine",
     "graph",
+    "memory",
     "models",
     "norm",
     "paper",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 import tyro
 from tyro.conf import Positional, subcommand
 
-from deeppc import cli_paper, cli_search
+from deeppc import cli_paper, cli_search, memory
 from deeppc.cli_common import Command, NoBase, Settings, base_settings, parts, seeds_of
 from deeppc.training.config import TrainConfig
 from deeppc.training.errors import ConfigError, Interrupted, UserError
@@ -250,6 +250,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     if " ".join(args[:2]) in COMMANDS:  # a command of two words
         args = [" ".join(args[:2]), *args[2:]]
+    memory.keep()
     try:
         command = _parse(args)
         if (base := command.base()) is not None:

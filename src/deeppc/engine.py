@@ -192,13 +192,19 @@ class State:
         gradients = torch.autograd.grad(output, inputs, eps, retain_graph=kept, allow_unused=True)
         return list(gradients[: len(parents)]), list(gradients[len(parents) :])
 
-    def move(self, v: str, force: Force, descent: Descent, momentum: dict[str, Tensor]) -> None:
-        """One step of SGD on ``d_v``; the predictions that ``x_v`` enters are out of date then."""
+    def move(
+        self, v: str, force: Force, descent: Descent, momentum: dict[str, Tensor], forces: Collection[Force]
+    ) -> None:
+        """One step of SGD on ``d_v``; the predictions that ``x_v`` enters are out of date then.
+
+        ``forces`` are those on other nodes, whose terms may be the same tensors.
+        """
         m = descent.momentum
         if m:
             momentum[v] = force.applied(momentum[v].mul_(m) if v in momentum else None, 1.0)
             force = Force([*force, (m, momentum[v])] if descent.nesterov else [(1.0, momentum[v])])
-        self.d[v] = force.applied(self.d.get(v), -descent.lr)
+        read = [*momentum.values(), *(x for other in (force[1:], *forces) for _, x in other)]
+        self.d[v] = force.applied(self.d.get(v), -descent.lr, read)
         for successor in self.net.successors[v]:
             self.predictions.pop(successor, None)
             if successor in self._large:
@@ -237,12 +243,15 @@ class Force(list[tuple[float, Tensor]]):
         if pull is not None:
             self.insert(0, (weight, pull.clone() if d is not None and _shares_memory(pull, d) else pull))
 
-    def applied(self, to: Tensor | None, scale: float) -> Tensor:
-        """``to + scale * force``, in place where there is a place."""
+    def applied(self, to: Tensor | None, scale: float, read: Sequence[Tensor] | None = None) -> Tensor:
+        """``to + scale * force``, in place where there is a place: ``to``, or the first term, if ``read`` is given and
+        nothing in it shares that memory."""
         terms = iter(self)
         if to is None:
             weight, first = next(terms)
-            to = _wide(first) * (scale * weight)
+            to = _wide(first)
+            spent = read is not None and _is_whole(to) and not any(_shares_memory(to, x) for x in read)
+            to = to.mul_(scale * weight) if spent else to * (scale * weight)
         for weight, term in terms:
             to.add_(term, alpha=scale * weight)
         return to
@@ -340,7 +349,7 @@ def infer(
                     forces[p].pulled(-pi * receive[p], pulls.pop(), state.d.get(v))
                 del eps  # before the next one is made
             if force or (v in momentum and not last_look):
-                state.move(v, force, descent, momentum)
+                state.move(v, force, descent, momentum, forces.values())
             if lessons and not incremental and last_turn[v] == t:
                 lessons.settled(v)
         if lessons and lessons.update is not None:
@@ -423,19 +432,28 @@ def accumulate(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | 
 
 
 def half_square(eps: Tensor) -> Tensor:
-    """``1/2 |eps|^2``, added up in float64 where the device has it: squares of small errors underflow float32.
+    """``1/2 |eps|^2``, in float64 where the device has it: energies deep in a network are below float32's range.
 
-    By parts that fit a cache: a float64 copy of the whole would take longer than the rest of it.
+    A float64 copy would take longer than all the rest. So each sample's norm is taken in the precision that there is,
+    of the error and of the error times 2^100: squares that underflow in the one do not in the other.
     """
     wide = torch.float32 if eps.device.type == "mps" else torch.float64
-    samples = max(1, 2**17 // max(1, eps[:1].numel()))
-    norms = [torch.linalg.vector_norm(part, dtype=wide) for part in torch.split(eps, samples)]
-    return torch.stack(norms).square().sum() / 2
+    eps = eps.unsqueeze(-1)
+    inner = tuple(range(1, eps.dim()))
+    cached = max(1, 2**18 // max(1, eps[:1].numel()))  # samples whose copy fits a cache
+    norms = torch.linalg.vector_norm(eps, dim=inner).to(wide)
+    raised = torch.cat([torch.linalg.vector_norm(part * 2.0**100, dim=inner) for part in eps.split(cached)])
+    return torch.where(norms > 2.0**-40, norms, raised.to(wide) * 2.0**-100).square().sum() / 2
 
 
 def _wide(x: Tensor) -> Tensor:
     """Half precision in float32: deviations and errors add up small differences."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _is_whole(x: Tensor) -> bool:
+    """Not a view of something larger, nor of something smaller that it repeats."""
+    return x.untyped_storage().nbytes() == x.nbytes
 
 
 def _shares_memory(a: Tensor, b: Tensor) -> bool:

@@ -270,6 +270,35 @@ def test_5_holds_for_a_float_target_and_for_a_node_that_takes_a_parent_twice():
     assert_same(gradients(algo, net, images, target), Naive(algo, net, images, target).run().gradients)
 
 
+class Total(nn.Module):
+    """What autograd pulls back through a sum is one number, repeated without memory of its own."""
+
+    def forward(self, x, more):
+        return x.sum(dim=1, keepdim=True) + 3 * more
+
+
+@pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc"])
+def test_5_holds_where_pulls_are_views_and_where_nodes_get_the_same(spec):
+    """Two parents of a sum and one behind an identity are pulled by the same memory; each moves by its own steps."""
+    torch.manual_seed(0)
+    net = Graph(
+        {
+            "a": (nn.Linear(4, 3), "input"),
+            "b": (nn.Linear(4, 3), "input"),
+            "c": (nn.Identity(), "b"),
+            "s": (Sum(), ["a", "c"]),
+            "u": (nn.Linear(4, 1), "input"),
+            "t": (Total(), ["s", "u"]),
+            "y": (Sum(nn.Linear(1, 2)), ["t", "u"]),  # u moves first, so that t has an error of its own to pull s by
+        }
+    ).double()
+    images, labels = batch(net, shape=(4,))
+    for momentum in (0.0, 0.4):
+        for nesterov in (True, False):
+            algo = Algorithm.parse(spec, lr_x=0.2, T=6, momentum_x=momentum, nesterov=nesterov)
+            check_against_naive(algo, net, images, labels)
+
+
 @pytest.mark.parametrize("spec", ["pc+cn", "pc+s+f+cn", "ipc+cn"])
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_5_centre_nudging_is_nudging_with_either_sign(seed, spec):

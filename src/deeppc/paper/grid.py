@@ -19,6 +19,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from deeppc import memory
 from deeppc.paper.pool import Run, failed, perform
 from deeppc.paper.scales import Scale
 from deeppc.training.config import TrainConfig
@@ -224,6 +225,7 @@ def _work(pipe: Connection, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    memory.keep()
     while True:
         try:
             job: Job = pipe.recv()

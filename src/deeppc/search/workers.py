@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from deeppc import memory
 from deeppc.search import ledger
 from deeppc.search import plan as plans
 from deeppc.search import storage as storages
@@ -121,6 +122,7 @@ def _close(pipe: IO[str]) -> None:
 
 def main(folder: Path) -> int:
     """A worker's life."""
+    memory.keep()
     url = sys.stdin.readline().strip()
     closed = threading.Event()
 
