@@ -6,21 +6,15 @@ python benchmarks/compiled.py [--model vgg5] [--width 0.25] [--batch-size 128]
 import argparse
 import copy
 import statistics
-import time
 
 import torch
 
-from deeppc.bench import step
+from deeppc import memory
+from deeppc.bench import seconds, step
 from deeppc.models import build
 from deeppc.training.parts import compile_nodes
 
 ALGORITHMS = ("bp", "pc+s+f, alpha=0", "pc+s+f")
-
-
-def seconds(once) -> float:
-    start = time.perf_counter()
-    once()
-    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -31,6 +25,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
     torch.set_num_threads(2)
+    memory.keep()
     eager = build(given.model, width=given.width).to(memory_format=torch.channels_last)
     compiled = copy.deepcopy(eager)
     compile_nodes(compiled)

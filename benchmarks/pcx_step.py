@@ -12,7 +12,7 @@ batch is a ``pxf.vmap``; no argument is donated; the energy is the batch mean, s
 multiplied by the batch size. Nothing is timed unless both give the same answers and the same energies.
 
 Each library runs in a process of its own, pinned to the same cores, and steps when it is told to: steps take turns in
-one run, and one process sleeps while the other computes. The first step, which compiles, is reported apart. XLA_FLAGS
+one run, and one process sleeps while the other computes. Both keep the memory that they free (``deeppc.memory``). The first step, which compiles, is reported apart. XLA_FLAGS
 is passed on and recorded. For Linux, because of the pinning.
 """
 
@@ -26,6 +26,7 @@ import json
 import os
 import platform
 import re
+import runpy
 import shutil
 import statistics
 import subprocess
@@ -46,6 +47,7 @@ from numpy.typing import NDArray
 NETS = {"vgg5": 5, "vgg10": 10}  # and their T
 LR_X = 0.5
 LR_W, DECAY = 1e-8, 1e-2  # so small that the weights stay nearly as they are, and rounds are alike
+MEMORY = Path(__file__).resolve().parents[1] / "src" / "deeppc" / "memory.py"
 TOLERANCE = 1e-3  # relative: float32, and convolutions that add in different orders
 
 Arrays = dict[str, NDArray[Any]]
@@ -269,6 +271,7 @@ def work(name: str, folder: Path) -> None:
 
     task = Task(**json.loads((folder / "task.json").read_text()))
     os.sched_setaffinity(0, cores(task.threads))
+    runpy.run_path(str(MEMORY))["keep"]()
     with np.load(folder / "data.npz") as data:
         library: Library = LIBRARIES[name](task, dict(data))
     versions = {package: version(package) for package in LIBRARIES[name].packages}

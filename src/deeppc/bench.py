@@ -1,7 +1,7 @@
 """What a training step costs: multiply-adds counted, time and memory measured, always relative to backprop.
 
 Machines differ and are noisy, so every number is a ratio: the steps of all algorithms are interleaved in one run, and
-each round's time is divided by backprop's of the same round. Beside the measured ratio stands the *bound*, the ratio
+each one's time is divided by the mean of the two backprop steps just before and after it. Beside the measured ratio stands the *bound*, the ratio
 of multiply-adds that the engine's own work counts give: what an implementation without any overhead would reach.
 """
 
@@ -86,21 +86,23 @@ def run(setting: Setting, on_progress: Callable[[str], None] = lambda text: None
         costs = multiply_adds(net, images[:1])
         bounds = {name: cost(work, costs) / cost(works["bp"] or Work(), costs) for name, work in works.items() if work}
         profiles = {name: profiled(once) for name, once in steps.items()}
+        others = [name for name in steps if name != "bp"]
         times: dict[str, list[float]] = {name: [] for name in steps}
+        ratios: dict[str, list[float]] = {name: [] for name in steps} | {"bp": [1.0]}
         for i in range(setting.rounds):
             on_progress(f"{model}: round {i + 1} of {setting.rounds}")
-            for name in random.Random(i).sample(list(steps), len(steps)):
-                start = time.perf_counter()
-                steps[name]()
-                times[name].append(time.perf_counter() - start)
-        for name, seconds in times.items():
-            ratios = sorted(s / b for s, b in zip(seconds, times["bp"], strict=True))
-            low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+            times["bp"].append(seconds(steps["bp"]))
+            for name in random.Random(i).sample(others, len(others)):
+                times[name].append(seconds(steps[name]))
+                times["bp"].append(seconds(steps["bp"]))
+                ratios[name].append(times[name][-1] / statistics.mean(times["bp"][-2:]))
+        for name, measured in ratios.items():
+            low, middle, high = statistics.quantiles(measured, n=4) if len(measured) > 1 else measured * 3
             yield Cell(
                 model,
                 name,
-                1e3 * statistics.median(seconds),
-                statistics.median(seconds) / statistics.median(times["bp"]),
+                1e3 * statistics.median(times[name]),
+                middle,
                 low,
                 high,
                 bounds.get(name),
@@ -108,6 +110,13 @@ def run(setting: Setting, on_progress: Callable[[str], None] = lambda text: None
                 profiles[name].convolutions,
                 PAPER.get(model, {}).get(name),
             )
+
+
+def seconds(once: Callable[[], object]) -> float:
+    """What one call takes."""
+    start = time.perf_counter()
+    once()
+    return time.perf_counter() - start
 
 
 def step(name: str, net: Graph, images: Tensor, labels: Tensor, T: int | None = None) -> Callable[[], Work | None]:

@@ -229,7 +229,7 @@ class State:
         if v == self.net.output and self._respond is not None:
             mu = (prediction or self.predict(v)).mu.detach()
             return -(self.target * torch.log_softmax(mu, dim=1)).sum() / self.batch
-        return half_square(eps) / self.batch
+        return half_square(eps, small=len(self.d) > 1) / self.batch  # backprop moves the output alone
 
     def _response(self, v: str, mu: Tensor) -> Tensor:
         return self._respond(mu) if self._respond is not None and v == self.net.output else mu
@@ -431,17 +431,20 @@ def accumulate(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | 
             parameter.grad = scaled if parameter.grad is None else parameter.grad + scaled
 
 
-def half_square(eps: Tensor) -> Tensor:
+def half_square(eps: Tensor, *, small: bool = True) -> Tensor:
     """``1/2 |eps|^2``, in float64 where the device has it: energies deep in a network are below float32's range.
 
     A float64 copy would take longer than all the rest. So each sample's norm is taken in the precision that there is,
-    of the error and of the error times 2^100: squares that underflow in the one do not in the other.
+    of the error and, if it may be so ``small``, of the error times 2^100: squares that underflow in the one do not in
+    the other.
     """
     wide = torch.float32 if eps.device.type == "mps" else torch.float64
     eps = eps.unsqueeze(-1)
     inner = tuple(range(1, eps.dim()))
-    cached = max(1, 2**18 // max(1, eps[:1].numel()))  # samples whose copy fits a cache
     norms = torch.linalg.vector_norm(eps, dim=inner).to(wide)
+    if not small:
+        return norms.square().sum() / 2
+    cached = max(1, 2**18 // max(1, eps[:1].numel()))  # samples whose copy fits a cache
     raised = torch.cat([torch.linalg.vector_norm(part * 2.0**100, dim=inner) for part in eps.split(cached)])
     return torch.where(norms > 2.0**-40, norms, raised.to(wide) * 2.0**-100).square().sum() / 2
 

@@ -11,14 +11,13 @@ import json
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from deeppc.bench import machine, profiled, step
+from deeppc.bench import machine, profiled, seconds, step
 from deeppc.models import build
 from deeppc.models.resnet import resnet
 
@@ -74,11 +73,9 @@ def run(
         times: dict[str, list[float]] = {name: [] for name in steps}
         for i in range(rounds):
             for name in random.Random(i).sample(list(steps), len(steps)):
-                start = time.perf_counter()
-                steps[name]()
-                times[name].append(time.perf_counter() - start)
-        for name, seconds in times.items():
-            yield Point(case.axis, case.x, name, 1e3 * statistics.median(seconds), memory[name] / 2**20)
+                times[name].append(seconds(steps[name]))
+        for name, measured in times.items():
+            yield Point(case.axis, case.x, name, 1e3 * statistics.median(measured), memory[name] / 2**20)
 
 
 def exponent(xs: Sequence[float], ys: Sequence[float]) -> float:
