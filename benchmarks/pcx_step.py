@@ -12,8 +12,8 @@ batch is a ``pxf.vmap``; no argument is donated; the energy is the batch mean, s
 multiplied by the batch size. Nothing is timed unless both give the same answers and the same energies.
 
 Each library runs in a process of its own, pinned to the same cores, and steps when it is told to: steps take turns in
-one run, and one process sleeps while the other computes. Both keep the memory that they free (``deeppc.memory``). The first step, which compiles, is reported apart. XLA_FLAGS
-is passed on and recorded. For Linux, because of the pinning.
+one run, and one process sleeps while the other computes. Both keep the memory that they free (``deeppc.memory``). The
+first step, which compiles, is reported apart. XLA_FLAGS is passed on and recorded. For Linux, because of the pinning.
 """
 
 # PCX and JAX live in the other environment, where no type checker sees them.

@@ -1,8 +1,9 @@
 """What a training step costs: multiply-adds counted, time and memory measured, always relative to backprop.
 
 Machines differ and are noisy, so every number is a ratio: the steps of all algorithms are interleaved in one run, and
-each one's time is divided by the mean of the two backprop steps just before and after it. Beside the measured ratio stands the *bound*, the ratio
-of multiply-adds that the engine's own work counts give: what an implementation without any overhead would reach.
+each one's time is divided by the mean of the two backprop steps just before and after it. Beside the measured ratio
+stands the *bound*, the ratio of multiply-adds that the engine's own work counts give: what an implementation without
+any overhead would reach.
 """
 
 from __future__ import annotations

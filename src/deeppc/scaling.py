@@ -103,7 +103,9 @@ def as_markdown(points: Sequence[Point]) -> str:
         first, last = line[0], line[-1]
         lines.append(
             f"| {axis} | {name} | {first.x} - {last.x} | {first.milliseconds:.0f} - {last.milliseconds:.0f} "
-            f"| {first.megabytes:.0f} - {last.megabytes:.0f} | {of_time:.2f} | {of_memory:.2f} |"
+            f"| {first.megabytes:.0f} - {last.megabytes:.0f} | {of_time:.2f} | {of_memory:.2f} |".replace(
+                "-0.00", "0.00"
+            )
         )
     return "\n".join(lines) + "\n"
 

@@ -42,6 +42,13 @@ def presets(tmp_path):
             {"lr_x": 0.7, "T": 8, **NUDGED},
             "preset cifar10-vgg5-pc+s+f (nearest)",
         ),
+        (("cifar10", "vgg5", "none", "pc+d"), {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
+        (
+            ("cifar10", "vgg5", "none", "pc+s+cn"),
+            {"lr_x": 0.7, "T": 8, **NUDGED},
+            "preset cifar10-vgg5-pc+s+f (nearest)",
+        ),
+        (("cifar10", "vgg5", "none", "pc+f"), DEFAULTS["pc+f"], "defaults"),
         (("cifar10", "vgg5", "none", "ipc"), DEFAULTS["ipc"], "defaults"),
         (("cifar10", "vgg5", "none", "ipc+cn"), DEFAULTS["ipc"] | NUDGED, "defaults"),
     ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from deeppc.analysis import style
 from deeppc.analysis.style import WIDE, Margins
@@ -74,10 +75,13 @@ def scaling(points: Sequence[Point], *, width: float = WIDE) -> Figure:
             axes.set_yscale("log")
             xs = sorted({p.x for p in points if p.axis == axis})
             axes.set_xticks(xs, [str(x) for x in xs])
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.yaxis.set_major_formatter("{x:,g}")
             axes.minorticks_off()
             axes.tick_params(labelsize=style.SMALL)
             _name_ends(axes, ends)
-            style.label_axis(axes, "y", unit)
+            if column == 0:
+                style.label_axis(axes, "y", unit)
             if row == 1:
                 style.label_axis(axes, "x", axis)
     for i, name in enumerate(names):
@@ -88,11 +92,15 @@ def scaling(points: Sequence[Point], *, width: float = WIDE) -> Figure:
 def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, int, float]]) -> None:
     """The exponents to the right of the last points, pushed apart where lines end together."""
     bottom, top = (math.log(y) for y in axes.get_ylim())
-    place = -math.inf
-    for y, x, i, slope in sorted(ends):
-        place = max(math.log(y), place + 0.085 * (top - bottom))
+    room, place = 0.085 * (top - bottom), top
+    places: list[float] = []
+    for y, *_ in sorted(ends, reverse=True):
+        place = min(math.log(y), place)
+        places.append(place)
+        place -= room
+    for place, (_, x, i, slope) in zip(places, sorted(ends, reverse=True), strict=True):
         axes.annotate(
-            f"{slope:.2f}",
+            f"{slope:.2f}".replace("-0.00", "0.00"),
             (x, math.exp(place)),
             xytext=(6, 0),
             textcoords="offset points",

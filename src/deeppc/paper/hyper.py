@@ -2,7 +2,8 @@
 
 Presets are what ``deeppc search`` left behind for (data set, net, normalisation, algorithm). Where a cell has none of
 its own it takes, as the paper does, that without normalisation; then that of the same algorithm in the net of the
-nearest depth, with T = max(T, L); then that of another data set. The result of a recipe says for each cell which.
+nearest depth, with T = max(T, L); then that of another data set; then that of the algorithm it is most like. The result
+of a recipe says for each cell which.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ipc": {"lr_x": 0.1, "lr_w": 3e-4},
     "ipc+s": {"lr_x": 0.5, "lr_w": 3e-4, "alpha": 0.01},
 }
+LIKE = {"pc+s": "pc+s+f", "pc+d": "pc+s+f", "pc+d+f": "pc+s+f", "pc+l+f": "pc+s+f", "pc+f": "pc"}
 NUDGED = {"beta": 0.5}  # for centre nudging, if it was not searched for: with 1 a negative sign mirrors the target
 LEVELS = {"mlp": 4, "vgg5": 5, "vgg7": 7, "vgg10": 10, "vgg15": 15, "resnet10": 10, "resnet18": 18}
 TUNED = ("activation", "lr_w", "weight_decay", *algorithm_options(TrainConfig()))  # what a preset may decide here
@@ -47,14 +49,15 @@ def settings_for(task: Task, folder: Path | None = None) -> tuple[dict[str, Any]
     """
     plain = task.algorithm.replace("+cn", "")
     known = _presets(folder)
-    usable = [other for other in known if other.algorithm in (task.algorithm, plain) and other.model in LEVELS]
+    algorithms = [task.algorithm, plain, LIKE.get(plain, plain)]  # the first that has a preset
+    usable = [other for other in known if other.algorithm in algorithms and other.model in LEVELS]
     if not usable:
         return DEFAULTS[plain] | (NUDGED if plain != task.algorithm else {}), "defaults"
-    nearest = min(usable, key=lambda other: _distance(other, task))
+    nearest = min(usable, key=lambda other: (algorithms.index(other.algorithm), *_distance(other, task)))
     name, settings = known[nearest]
     if nearest.model != task.model and settings.get("T") is not None:
         settings = {**settings, "T": max(settings["T"], LEVELS[task.model])}
-    if nearest.algorithm != task.algorithm:
+    if nearest.algorithm != task.algorithm and plain != task.algorithm:
         settings = settings | NUDGED
     return settings, f"preset {name}" + ("" if nearest == task else " (nearest)")
 
@@ -62,7 +65,6 @@ def settings_for(task: Task, folder: Path | None = None) -> tuple[dict[str, Any]
 def _distance(other: Task, task: Task) -> tuple[bool | int, ...]:
     """How far a preset is from what is wanted, most important first. Ties go to the one without normalisation."""
     return (
-        other.algorithm != task.algorithm,
         other.dataset != task.dataset,
         other.model != task.model,
         other.model[:3] != task.model[:3],

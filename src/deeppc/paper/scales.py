@@ -1,7 +1,7 @@
 """How large a recipe is run: the one table of all such numbers.
 
 ``paper``   the paper's protocol: its nets, 50 epochs, 5 seeds, the epoch selected on the test set. For GPUs.
-``laptop``  what 2 cores do in about 2 hours a recipe: real CIFAR-10, a part of it, in narrow nets.
+``laptop``  what 2 cores do in an hour or less a recipe: real CIFAR-10, a part of it, in narrow nets.
 ``smoke``   seconds: does everything run? Its accuracies mean nothing.
 
 A recipe with needs of its own has a line in :data:`OWN`. The command line may override some for one run.
