@@ -48,7 +48,7 @@ SCALES = {
         width=0.125,
         epochs=4,
         seeds=(0, 1),
-        limit=2_000,
+        limit=1_200,
         batch_size=16,  # so few images are learnt from best in many small steps
         validation=0.02,  # 1,000 images: looking at more after every epoch would cost as much as learning
         datasets={"cifar10": "cifar10"},
@@ -82,7 +82,13 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("laptop", "vgg15"): {"datasets": {"tiny-imagenet": "cifar10"}},
     ("laptop", "readings"): {"models": ("vgg7",)},
     ("laptop", "energy"): {"models": ("vgg10",)},
-    ("laptop", "alpha"): {"models": ("vgg5", "vgg10"), "width": 0.25, "batch_size": 32, "seeds": (0, 1, 2)},
+    ("laptop", "alpha"): {
+        "models": ("vgg5", "vgg10"),
+        "width": 0.25,
+        "limit": 2_000,
+        "batch_size": 32,
+        "seeds": (0, 1, 2),
+    },
     ("laptop", "time"): {"models": NETS, "width": 0.5, "rounds": 5},
     ("smoke", "readings"): {"models": ("vgg5",)},
     ("smoke", "vgg15"): {"datasets": {"tiny-imagenet": "digits"}, "models": ("vgg15",)},

@@ -52,8 +52,8 @@ class Importance:
 
     @property
     def paper(self) -> Percent | None:
-        """Beside ours; None where the paper has no such search."""
-        return paper_importance(self.dataset, self.model, self.algorithm) if self.norm == "none" else None
+        """Beside ours, whatever the norm, of which the paper does not speak; None where it has no such search."""
+        return paper_importance(self.dataset, self.model, self.algorithm)
 
     @property
     def warning(self) -> str:
