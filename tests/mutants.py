@@ -60,6 +60,7 @@ MUTANTS = [
     ("activities instead of deviations", "engine.py", "force.applied(self.d.get(v), -descent.lr, read)", "force.applied(self.d.get(v), -descent.lr, read).add_(self.mu0[v]).sub_(self.mu0[v])"),
     ("a force is spent that another node needs", "engine.py", "not any(_shares_memory(to, x) for x in read)", "True"),
     ("a repeated number is written to", "engine.py", "_is_whole(to) and ", ""),
+    ("a repeated part is written to", "engine.py", " and 0 not in x.stride()", ""),
     ("squares of small errors underflow", "engine.py", "torch.where(norms > 2.0**-40, norms, raised.to(wide) * 2.0**-100)", "norms"),
     ("squares of large errors overflow", "engine.py", "torch.where(norms > 2.0**-40, norms, raised.to(wide) * 2.0**-100)", "raised.to(wide).mul(2.0**-100)"),
     ("dropout draws anew at every prediction", "engine.py", "if v in self._draws else nullcontext()", "if False else nullcontext()"),

@@ -95,3 +95,9 @@ def test_a_run_from_the_command_line(tmp_path, capsys):
 def test_an_unknown_network_is_refused_in_words(capsys):
     assert cli.main(["bench", "--models", "vgg6"]) == 2
     assert "unknown model 'vgg6'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--rounds", "--threads", "--batch-size"])
+def test_nothing_is_measured_in_no_rounds(flag, capsys):
+    assert cli.main(["bench", flag, "0"]) == 2
+    assert f"{flag} is 0, but must be at least 1" in capsys.readouterr().err

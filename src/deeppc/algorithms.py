@@ -37,7 +37,8 @@ class Result:
 
     ``logits``  the feed-forward answer, (batch, classes), without a graph.
     ``energy``  per node: ``1/2 |error|^2`` that its weights learnt from, mean over the batch (for cross-entropy, the
-                output's cross-entropy; for bp, the error that backprop carries). 0 where no energy came.
+                output's cross-entropy; for bp, the error that backprop carries, in float32's range: below 1e-38
+                it is 0). 0 where no energy came.
     ``work``    per node: predictions, pull-backs, weight gradients.
     """
 

@@ -187,6 +187,9 @@ class Bench(NoBase):
 
         from deeppc import bench, scaling
 
+        for name in ("batch_size", "rounds", "threads"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}, but must be at least 1.")
         if self.scaling:
             with Console(stderr=True).status("") as status:
                 run = scaling.run(rounds=self.rounds, threads=self.threads, on_progress=status.update)

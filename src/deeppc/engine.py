@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -440,12 +441,16 @@ def half_square(eps: Tensor, *, small: bool = True) -> Tensor:
     """
     wide = torch.float32 if eps.device.type == "mps" else torch.float64
     eps = eps.unsqueeze(-1)
-    inner = tuple(range(1, eps.dim()))
-    norms = torch.linalg.vector_norm(eps, dim=inner).to(wide)
+    norm = partial(
+        torch.linalg.vector_norm,
+        dim=tuple(range(1, eps.dim())),
+        dtype=torch.promote_types(eps.dtype, torch.float32),  # bfloat16 has 8 bits
+    )
+    norms = norm(eps).to(wide)
     if not small:
         return norms.square().sum() / 2
     cached = max(1, 2**18 // max(1, eps[:1].numel()))  # samples whose copy fits a cache
-    raised = torch.cat([torch.linalg.vector_norm(part * 2.0**100, dim=inner) for part in eps.split(cached)])
+    raised = torch.cat([norm(part * 2.0**100) for part in eps.split(cached)])
     return torch.where(norms > 2.0**-40, norms, raised.to(wide) * 2.0**-100).square().sum() / 2
 
 
@@ -456,7 +461,7 @@ def _wide(x: Tensor) -> Tensor:
 
 def _is_whole(x: Tensor) -> bool:
     """Not a view of something larger, nor of something smaller that it repeats."""
-    return x.untyped_storage().nbytes() == x.nbytes
+    return x.untyped_storage().nbytes() == x.nbytes and 0 not in x.stride()
 
 
 def _shares_memory(a: Tensor, b: Tensor) -> bool:

@@ -10,6 +10,7 @@ from nets import batch, gradients, mlp, one_hot, residual, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain, precision
+from deeppc.engine import half_square
 
 
 @pytest.mark.parametrize(
@@ -264,6 +265,21 @@ def test_energy_is_half_the_squared_error_that_a_node_learns_from():
     energy = algo.gradients(net, x, y).energy
     for v in net.nodes:
         assert float(energy[v]) == pytest.approx(float((x_T[v] - mu[v]).detach().square().sum() / 2 / len(x)), rel=1e-9)
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(7,), (5, 3), (4, 6, 5, 3), (3, 0)])
+def test_half_the_square_is_added_up_in_more_than_the_errors_own_bits(shape, dtype, small):
+    torch.manual_seed(0)
+    eps = torch.randn(shape).to(dtype)
+    assert float(half_square(eps, small=small)) == pytest.approx(float(eps.double().square().sum() / 2), rel=1e-6)
+
+
+def test_an_energy_that_is_not_a_number_stays_so():
+    eps = torch.tensor([[1.0], [float("nan")]])
+    assert half_square(eps).isnan() and half_square(eps, small=False).isnan()
+    assert half_square(torch.tensor([[float("inf")]])).isinf()
 
 
 def test_backprop_s_energy_is_half_its_squared_backward_error():

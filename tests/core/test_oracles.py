@@ -277,21 +277,41 @@ class Total(nn.Module):
         return x.sum(dim=1, keepdim=True) + 3 * more
 
 
+class Joined(nn.Module):
+    """Here a part of the error is repeated, as often as it fills the memory of the whole."""
+
+    def forward(self, x, more):
+        return torch.cat([x.sum(dim=1, keepdim=True), more], dim=1)
+
+
+VIEWS = {
+    # two parents of a sum and one behind an identity are pulled by the same memory; u moves first, so that t has an
+    # error of its own to pull s by
+    "sum": {
+        "a": (nn.Linear(4, 3), "input"),
+        "b": (nn.Linear(4, 3), "input"),
+        "c": (nn.Identity(), "b"),
+        "s": (Sum(), ["a", "c"]),
+        "u": (nn.Linear(4, 1), "input"),
+        "t": (Total(), ["s", "u"]),
+        "y": (Sum(nn.Linear(1, 2)), ["t", "u"]),
+    },
+    "joined": {
+        "a": (nn.Linear(4, 3), "input"),
+        "b": (nn.Linear(4, 2), "input"),
+        "g": (Joined(), ["a", "b"]),
+        "y": (nn.Bilinear(3, 2, 2), ["g", "b"]),
+    },
+}
+
+
 @pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc"])
-def test_5_holds_where_pulls_are_views_and_where_nodes_get_the_same(spec):
-    """Two parents of a sum and one behind an identity are pulled by the same memory; each moves by its own steps."""
+@pytest.mark.parametrize("nodes", VIEWS.values(), ids=VIEWS)
+def test_5_holds_where_pulls_are_views_and_where_nodes_get_the_same(nodes, spec):
     torch.manual_seed(0)
-    net = Graph(
-        {
-            "a": (nn.Linear(4, 3), "input"),
-            "b": (nn.Linear(4, 3), "input"),
-            "c": (nn.Identity(), "b"),
-            "s": (Sum(), ["a", "c"]),
-            "u": (nn.Linear(4, 1), "input"),
-            "t": (Total(), ["s", "u"]),
-            "y": (Sum(nn.Linear(1, 2)), ["t", "u"]),  # u moves first, so that t has an error of its own to pull s by
-        }
-    ).double()
+    net = copy.deepcopy(Graph(nodes)).double()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.5)
     images, labels = batch(net, shape=(4,))
     for momentum in (0.0, 0.4):
         for nesterov in (True, False):
