@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -441,17 +440,17 @@ def half_square(eps: Tensor, *, small: bool = True) -> Tensor:
     """
     wide = torch.float32 if eps.device.type == "mps" else torch.float64
     eps = eps.unsqueeze(-1)
-    norm = partial(
-        torch.linalg.vector_norm,
-        dim=tuple(range(1, eps.dim())),
-        dtype=torch.promote_types(eps.dtype, torch.float32),  # bfloat16 has 8 bits
-    )
-    norms = norm(eps).to(wide)
+
+    def norm(x: Tensor) -> Tensor:
+        most = torch.promote_types(x.dtype, torch.float32)  # bfloat16 has 8 bits
+        return torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), dtype=most).to(wide)
+
+    norms = norm(eps)
     if not small:
         return norms.square().sum() / 2
     cached = max(1, 2**18 // max(1, eps[:1].numel()))  # samples whose copy fits a cache
-    raised = torch.cat([norm(part * 2.0**100) for part in eps.split(cached)])
-    return torch.where(norms > 2.0**-40, norms, raised.to(wide) * 2.0**-100).square().sum() / 2
+    raised = torch.cat([norm(part * 2.0**100) for part in torch.split(eps, cached)])
+    return torch.where(norms > 2.0**-40, norms, raised * 2.0**-100).square().sum() / 2
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -278,7 +278,8 @@ def test_half_the_square_is_added_up_in_more_than_the_errors_own_bits(shape, dty
 
 def test_an_energy_that_is_not_a_number_stays_so():
     eps = torch.tensor([[1.0], [float("nan")]])
-    assert half_square(eps).isnan() and half_square(eps, small=False).isnan()
+    assert half_square(eps).isnan()
+    assert half_square(eps, small=False).isnan()
     assert half_square(torch.tensor([[float("inf")]])).isinf()
 
 
