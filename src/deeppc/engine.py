@@ -443,7 +443,8 @@ def half_square(eps: Tensor, *, small: bool = True) -> Tensor:
 
     def norm(x: Tensor) -> Tensor:
         most = torch.promote_types(x.dtype, torch.float32)  # bfloat16 has 8 bits
-        return torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), dtype=most).to(wide)
+        norms: Tensor = torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), dtype=most)
+        return norms.to(wide)
 
     norms = norm(eps)
     if not small:
