@@ -442,8 +442,8 @@ def half_square(eps: Tensor, *, small: bool = True) -> Tensor:
     eps = eps.unsqueeze(-1)
 
     def norm(x: Tensor) -> Tensor:
-        most = torch.promote_types(x.dtype, torch.float32)  # bfloat16 has 8 bits
-        norms: Tensor = torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), dtype=most)
+        kind = torch.promote_types(x.dtype, torch.float32)  # bfloat16 has 8 bits
+        norms: Tensor = torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), dtype=kind)
         return norms.to(wide)
 
     norms = norm(eps)
