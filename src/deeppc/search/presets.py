@@ -77,7 +77,7 @@ def as_toml(config: TrainConfig, drawn: set[str], provenance: str) -> str:
     kept = {name: table[name] for name in _TASK if name in ("dataset", "model", "algorithm", "width")}
     for name in (*_TASK, *space.SEARCHABLE):
         means = all(condition.holds(vars(config)) for condition in space.needs(name))
-        if means and (name in drawn or table[name] != plain[name]):
+        if means and (name in drawn or (table[name] != plain[name] and name != "schedule_epochs")):
             kept[name] = "none" if table[name] is None else table[name]
     comment = "".join(f"# {line}".rstrip() + "\n" for line in provenance.splitlines())
     return f"{comment}\n{tomli_w.dumps(kept)}"
