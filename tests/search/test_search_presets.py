@@ -92,7 +92,7 @@ def test_the_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_made_from_a_search(tiny: MakePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = tiny(trials=3, pruner="none", beta=0.5)
+    plan = tiny(trials=3, pruner="none", beta=0.5, schedule_epochs=2)
     result = search(plan)
     assert cli.main(["search", "preset", str(plan.folder), "--out", str(tmp_path / "made")]) == 0
     assert capsys.readouterr().out.strip().endswith("made/digits-mlp-pc+s+f.toml")
