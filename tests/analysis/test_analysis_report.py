@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from browser import DESKTOP, PHONE, check_layout, layout
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,17 @@ def test_the_page_and_the_pictures_lie_in_the_folder(finished):
         *(f"{stem}.{kind}" for stem in ("curves", "energy", "profile") for kind in ("svg", "png")),
     }
     assert expected | {"manifest.json", "metrics.jsonl", "result.json"} == {p.name for p in finished.parent.iterdir()}
+
+
+def test_the_page_suits_a_desktop_and_a_phone(finished, tmp_path):
+    check_layout(finished, tmp_path)
+
+
+def test_a_page_that_does_not_is_seen(finished, tmp_path):
+    wide = tmp_path / "wide.html"
+    wide.write_text(finished.read_text().replace("</body>", "<div style='width: 800px'>wide</div></body>"))
+    assert layout(wide, DESKTOP, tmp_path)["page"] == DESKTOP
+    assert layout(wide, PHONE, tmp_path)["page"] > PHONE
 
 
 def test_it_tells_the_result_the_settings_and_where_they_come_from(finished):

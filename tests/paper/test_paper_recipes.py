@@ -9,6 +9,7 @@ from functools import cache
 from html import escape
 
 import pytest
+from browser import check_layout
 
 from deeppc.analysis import records
 from deeppc.paper.recipe import NAMES, find
@@ -61,6 +62,12 @@ def test_recipe_runs(made, name):
     assert all(table["title"] in text and escape(table["title"]) in page for table in content["tables"])
     with (folder / "result.csv").open() as file:
         assert next(csv.reader(file))[:3] == ["table", "row", "column"]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "energy", "robustness"])
+def test_the_page_suits_a_desktop_and_a_phone(made, name, tmp_path):
+    planned, _ = made(name)
+    check_layout(planned.folder / "report.html", tmp_path)
 
 
 def test_accuracies_are_those_of_the_runs(made):

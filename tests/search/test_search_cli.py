@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import check_layout
 from rich.console import Console
 
 from deeppc import cli
@@ -161,7 +162,9 @@ def test_json_on_stdout_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> 
     assert records[-1]["best"]["value"] == max(record["value"] for record in records[:2])
 
 
-def test_page_and_importance(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_and_importance(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with monkeypatch.context() as undrawn:
         undrawn.setattr("deeppc.search.page.write", lambda plan, trials, found: None)
         assert cli.main(["search", *TINY, "--json"]) == 0
@@ -188,6 +191,7 @@ def test_page_and_importance(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert json.loads(capsys.readouterr().out)["trials"] == 2
     assert cli.main(["search", "importance"]) == 2
     assert "Say which search" in capsys.readouterr().err
+    check_layout(DEFAULT / "search.html", tmp_path)
 
 
 @pytest.mark.usefixtures("undrawn")
