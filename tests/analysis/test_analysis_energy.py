@@ -107,6 +107,20 @@ def test_a_trace_holds_the_last_batch_only():
     assert trace.energy.shape == (3, 5)
 
 
+def test_a_trace_of_one_batch_in_three_holds_the_first_and_then_the_fourth():
+    net, algo = mlp(3), Algorithm.parse("pc")
+    batches = [batch(net, seed=seed, dtype=torch.float32) for seed in range(4)]
+    trace, seen = EnergyTrace(every=3), []
+    for images, labels in batches:
+        algo.gradients(net, images, labels, observe=trace)
+        seen.append(trace.energy)
+    first, fourth = (traced(algo, net, *batches[i]).energy for i in (0, 3))
+    for energy, expected in zip(seen, (first, first, first, fourth), strict=True):
+        np.testing.assert_array_equal(energy, expected)
+    with pytest.raises(ValueError, match="every is 0"):
+        EnergyTrace(every=0)
+
+
 def test_backprop_leaves_a_trace_empty():
     net = mlp(3)
     assert traced(Algorithm.parse("bp"), net, *batch(net, dtype=torch.float32)).energy.size == 0

@@ -42,20 +42,26 @@ class EnergyTrace:
     """An observer that keeps ``1/2 |eps_v|^2``, mean over the batch, of every node before every inference step.
 
     Of pc it also keeps the relaxed state, after the last step, which the standard rule learns from.
-    Pass it as ``observe=``. It holds the last batch that it saw: step 0 begins anew. Gradients are the same with and
-    without it, but it asks for predictions that the engine would spare, so observe a batch now and then, not all.
+    Pass it as ``observe=``. It holds the last batch that it looked at. Gradients are the same with and without it, but
+    it asks for predictions that the engine would spare: in a training let it look at one batch in ``every``.
     bp has no inference and leaves it empty. The output's energy is that of its error, also under cross-entropy.
 
     ``nodes``    names, in network order (the output last).
     ``arrival``  of each node: the step at which the wave along the main path reaches it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every: int = 1) -> None:
+        if every < 1:
+            raise ValueError(f"every is {every}: it must be 1 (each batch) or more")
+        self._every, self._batches = every, 0
         self.nodes: tuple[str, ...] = ()
         self.arrival: tuple[int, ...] = ()
         self._steps: list[list[Tensor | None]] = []  # left on the device until somebody asks, so that no step waits
 
     def __call__(self, t: int, state: State) -> None:
+        self._batches += t == 0
+        if (self._batches - 1) % self._every:
+            return
         if t == 0:
             self.nodes = tuple(state.net.nodes)
             self.arrival = tuple(state.net.arrival[v] for v in self.nodes)
