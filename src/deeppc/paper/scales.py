@@ -70,6 +70,8 @@ SCALES = {
     ),
 }
 
+LONGER = 12  # epochs at laptop scale without normalisation: backprop itself needs 5 before a VGG10 learns anything
+
 # What differs for one recipe: (scale, recipe) -> fields.
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("paper", "energy"): {"seeds": (0,), "patience": None},  # as in the paper: one seed, no early stop
@@ -81,7 +83,10 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("laptop", "auxiliary"): {"models": ("resnet10", "resnet18")},
     ("laptop", "vgg15"): {"datasets": {"tiny-imagenet": "cifar10"}},
     ("laptop", "readings"): {"models": ("vgg7",)},
-    ("laptop", "energy"): {"models": ("vgg10",)},
+    ("laptop", "depth"): {"epochs": LONGER},
+    ("laptop", "energy"): {"models": ("vgg10",), "epochs": LONGER},
+    ("laptop", "gap"): {"epochs": LONGER},
+    ("laptop", "robustness"): {"epochs": LONGER},
     ("laptop", "alpha"): {
         "models": ("vgg5", "vgg10"),
         "width": 0.25,
