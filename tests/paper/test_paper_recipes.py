@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from functools import cache
 from html import escape
 
 import pytest
+import torch
 from browser import check_layout
+from safetensors.torch import load_file
 
 from deeppc.analysis import records
 from deeppc.paper.recipe import NAMES, find
 from deeppc.paper.run import plan, render, run
+from deeppc.training.parts import prepare
+from deeppc.training.rundir import BEST, saved_config
 
 VGG10 = ("energy", "gap", "batchnorm")  # which are about this net
 CHANGES = {name: {"models": ("vgg10",)} for name in VGG10} | {
@@ -22,7 +27,7 @@ CHANGES = {name: {"models": ("vgg10",)} for name in VGG10} | {
     "time": {"batch_size": 4, "rounds": 1},
 }
 PART = {"vgg15": "* PC+S+F *", "batchnorm": "* PC+S+F *"}  # enough to see it run
-PICTURES = {"energy": 3, "depth": 2, "batchnorm": 2, "robustness": 2, "vgg15": 2}
+PICTURES = {"energy": 4, "depth": 2, "batchnorm": 2, "robustness": 2, "vgg15": 2}
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +107,19 @@ def test_energy_is_what_the_runs_recorded(made):
     assert [sum(e > 0 for e in row) for row in wave] == list(
         range(2, 12)
     )  # of T + 1 = 11 looks, later ones further down
+
+
+def test_how_far_weights_have_moved(made):
+    planned, content = made("energy")
+    entries = {(e["row"], e["column"]): e["values"] for e in content["tables"][0]["entries"]}
+    for row in ("BP", "PC"):
+        run = planned.evidence().place("cifar10", row, "VGG10").runs[0]
+        before = prepare(saved_config(run.folder)).net.state_dict()
+        after = load_file(run.folder / BEST)
+        weights = [key for key in before if key.startswith("nodes.conv1.")]
+        first, last = (torch.cat([state[key].flatten() for key in weights]).double() for state in (before, after))
+        expected = float((last - first).norm() / first.norm())
+        assert entries[row, "first moved"] == [pytest.approx(math.log10(expected))]
 
 
 def test_gap_ratios_are_those_of_the_epoch(made):

@@ -141,26 +141,23 @@ def energies(runs: Mapping[str, Traced], *, width: float = WIDE) -> Figure:
     return sheet
 
 
-def cosines(runs: Mapping[str, Traced], *, width: float = WIDE) -> Figure:
-    """Cosine of each node's weight update with backprop's at the last epoch, from the output to the input."""
-    sheet = style.figure(
-        width, 4.0, "Does each layer learn in backprop's direction?", "cosine of the weight updates, last epoch"
-    )
-    known = {name: run for name, run in runs.items() if run.cosines}
+def by_layer(values: Mapping[str, Mapping[str, float]], *, title: str, note: str, width: float = WIDE) -> Figure:
+    """A number for each node, a line for each algorithm, from the output to the input."""
+    sheet = style.figure(width, 4.0, title, note)
+    known = {name: numbers for name, numbers in values.items() if numbers}
     if not known:
         return style.nothing_to_show(sheet, NOTHING_YET)
     axes = style.panel(sheet, Margins(right=0.95))
     ends = []
-    for i, (name, run) in enumerate(known.items()):
-        y = np.array(list(run.cosines.values()))[::-1]
+    for i, (name, numbers) in enumerate(known.items()):
+        y = np.array(list(numbers.values()))[::-1]
         x = np.linspace(0, 1, len(y)) if len(y) > 1 else np.zeros(1)
         axes.plot(x, y, color=style.hue(i), marker="o", markersize=4, linewidth=1.6)
         finite = np.flatnonzero(np.isfinite(y))
         if finite.size:
             ends.append((name, style.hue(i), float(x[finite[-1]]), float(y[finite[-1]])))
     axes.axhline(0, color=PALE, linewidth=0.9)
-    axes.set_ylim(min(-0.1, axes.get_ylim()[0]), 1.05)
-    nodes = list(next(iter(known.values())).cosines)[::-1]
+    nodes = list(next(iter(known.values())))[::-1]
     every = math.ceil(sum(len(style.plain(v)) + 2 for v in nodes) / (9 * width))
     axes.set_xticks(np.linspace(0, 1, len(nodes))[::every], nodes[::every], parse_math=False)
     axes.set_xlim(-0.02, 1.02)

@@ -1,4 +1,4 @@
-"""A trained network back from its run folder, to look at it once more."""
+"""A network back from its run folder, to look at it once more."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from deeppc.graph import Graph
 from deeppc.training.parts import Parts, prepare
 from deeppc.training.rundir import BEST, saved_config
 
@@ -15,3 +16,8 @@ def load_trained(folder: Path) -> Parts:
     parts = prepare(saved_config(folder))
     parts.net.load_state_dict(load_file(folder / BEST))
     return parts
+
+
+def untrained(folder: Path) -> Graph:
+    """The network as it was before the first batch."""
+    return prepare(saved_config(folder)).net

@@ -2,8 +2,9 @@
 
 Grid: {BP, PC, iPC, PC+S, PC+D, PC+F, PC+S+F, iPC+S} x {VGG5, VGG7, VGG10} on CIFAR-10, each with its own tuned rate of
 the activities. Share of the energy by node over training with train and test accuracy, as in the paper; then, which
-the paper lacks, the cosine of each layer's update with backprop's, and the energy by layer and inference step of one
-batch in the trained network. At paper scale 24 runs of 50 epochs (one seed, no early stop, as there).
+the paper lacks, the cosine of each layer's update with backprop's, how far the training has moved each layer's weights,
+and the energy by layer and inference step of one batch in the trained network. At paper scale 24 runs of 50 epochs (one
+seed, no early stop, as there).
 
 Expect: under PC the first layers hold many orders of magnitude less energy than the output; S lifts them.
 """
@@ -14,7 +15,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deeppc.paper import published
 from deeppc.paper.recipe import Cell, Evidence, Measured, Picture, Recipe, grid
@@ -22,12 +23,14 @@ from deeppc.paper.scales import Scale
 from deeppc.paper.tables import Entry, Table
 
 if TYPE_CHECKING:
+    from torch.nn import Parameter
+
     from deeppc.paper.figures import Traced
     from deeppc.paper.pool import Run
 
 ROWS = ("BP", "PC", "iPC", "PC+S", "PC+D", "PC+F", "PC+S+F", "iPC+S")
 NETS = ("VGG5", "VGG7", "VGG10")
-COLUMNS = ("first", "lowest", "lowest cosine", "mean cosine", "train", "test")
+COLUMNS = ("first", "lowest", "first moved", "lowest cosine", "mean cosine", "train", "test")
 HELD_STILL = 0.0  # learning rate: one batch is watched, nothing is learnt
 
 
@@ -52,7 +55,8 @@ def _table(evidence: Evidence, net: str) -> Table:
             entries[row, column] = Entry(values, None if paper is None else (paper, None), diverged)
     title = (
         f"{net} on {evidence.trained_on('cifar10')}, last epoch: log10 of the first layer's share of the energy and of "
-        "the lowest; cosine of the layers' updates with BP's; accuracy, %"
+        "the lowest, and of how far the first layer's weights have moved, relative to their size; cosine of the "
+        "layers' updates with BP's; accuracy, %"
     )
     return Table(f"cifar10.{net}", title, ROWS, COLUMNS, entries)
 
@@ -64,6 +68,7 @@ def _summary(run: Run) -> dict[str, float]:
     return {
         "first": _log(last[0]),
         "lowest": _log(min(last)),
+        "first moved": next(iter(_moved(run).values()), math.nan),
         "lowest cosine": min(known, default=math.nan),
         "mean cosine": sum(known) / len(known) if known else math.nan,
         "train": 100 * traced.train[-1],
@@ -73,6 +78,12 @@ def _summary(run: Run) -> dict[str, float]:
 
 def _log(share: float) -> float:
     return math.log10(share) if share > 0 else -math.inf
+
+
+def _moved(run: Run) -> dict[str, float]:
+    """log10 of how far each layer's weights have moved, relative to their size; nan for one that stands still."""
+    moved = (run.measured or {}).get("moved", {})
+    return {v: math.log10(distance) if distance > 0 else math.nan for v, distance in moved.items()}
 
 
 def _traced(run: Run) -> Traced:
@@ -94,20 +105,31 @@ def _traced(run: Run) -> Traced:
 
 
 def measure(folder: Path, scale: Scale) -> Measured:
-    """The energy by node and inference step of the first batch in the trained network; nothing for bp."""
+    """How far each layer's weights have moved; and, but for bp, which has no inference, the energy by node and
+    inference step of the first batch in the trained network."""
     import torch
 
     from deeppc.analysis.energy import EnergyTrace
-    from deeppc.paper.trained import load_trained
+    from deeppc.paper.trained import load_trained, untrained
 
     trained = load_trained(folder)
+    before = untrained(folder).trainable()
+    moved = {v: _distance(before[v], after) for v, after in trained.net.trainable().items() if after}
     if trained.algorithm.family == "bp":
-        return {}
+        return {"moved": moved}
     trace = EnergyTrace()
     still = torch.optim.SGD(trained.net.parameters(), lr=HELD_STILL)
     images, labels = next(trained.training.epoch(0))
     trained.algorithm.step(trained.net, images, labels, still, observe=trace)
-    return {"nodes": list(trace.nodes), "energy": trace.energy.tolist()}
+    return {"moved": moved, "nodes": list(trace.nodes), "energy": trace.energy.tolist()}
+
+
+def _distance(before: Sequence[Parameter], after: Sequence[Parameter]) -> float:
+    """``|after - before| / |before|``, all weights of a node as one vector."""
+    import torch
+
+    a, b = (torch.cat([w.detach().flatten() for w in weights]).double() for weights in (before, after))
+    return float((b - a).norm() / a.norm())
 
 
 def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
@@ -124,9 +146,8 @@ def _pictures(evidence: Evidence, net: str) -> list[Picture]:
 
     runs = {row: run for row in ROWS if (run := _first(evidence, row, net)) is not None}
     traced = {row: _traced(run) for row, run in runs.items()}
-    waves: dict[str, Any] = {
-        row: (run.measured["nodes"], np.array(run.measured["energy"])) for row, run in runs.items() if run.measured
-    }
+    measured = {row: run.measured or {} for row, run in runs.items()}
+    waves = {row: (m["nodes"], np.array(m["energy"])) for row, m in measured.items() if "energy" in m}
     name = net.lower()
     where = f"{net} on {evidence.trained_on('cifar10')}"
     return [
@@ -137,8 +158,23 @@ def _pictures(evidence: Evidence, net: str) -> list[Picture]:
         ),
         Picture(
             f"cosine-{name}",
-            partial(figures.cosines, traced),
+            partial(
+                figures.by_layer,
+                {row: run.cosines for row, run in traced.items()},
+                title="Does each layer learn in backprop's direction?",
+                note="cosine of the weight updates, last epoch",
+            ),
             f"Cosine of each layer's weight update with backprop's on one batch, {where}; first seed, last epoch.",
+        ),
+        Picture(
+            f"moved-{name}",
+            partial(
+                figures.by_layer,
+                {row: _moved(run) for row, run in runs.items()},
+                title="Does each layer learn at all?",
+                note="log₁₀ of how far the weights have moved, relative to their size",
+            ),
+            f"How far training has moved each layer's weights, {where}; first seed, selected epoch.",
         ),
         Picture(
             f"wave-{name}",
