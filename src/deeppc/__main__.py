@@ -4,4 +4,5 @@ import sys
 
 from deeppc.cli import main
 
+sys.argv[0] = "deeppc"  # so that runs record a command that can be typed again
 sys.exit(main())

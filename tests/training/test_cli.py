@@ -215,6 +215,7 @@ def test_ctrl_c_and_the_command_it_names(tmp_path: Path, assert_same_state: Call
     while not Path("my run/metrics.jsonl").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
+    assert json.loads(Path("my run/manifest.json").read_text())["command"][:2] == ["deeppc", "train"]
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

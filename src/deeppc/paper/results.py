@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -153,7 +152,7 @@ def _provenance(scale: Scale) -> dict[str, Any]:
     known = provenance(TrainConfig(seed=scale.seeds[0]), choose_device("auto").type)
     return {
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join(known["command"]),
         **{key: known[key] for key in ("versions", "git")},
         "machine": {key: value for key, value in known["machine"].items() if key != "host"},
     }
