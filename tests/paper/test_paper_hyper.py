@@ -110,3 +110,14 @@ def test_the_paper_scale_is_the_papers_protocol():
     assert (config.width, config.epochs, config.patience, config.batch_size) == (1.0, 50, 10, 128)
     assert (config.select, config.limit, config.schedule_epochs) == ("test", None, 25)
     assert scale_for("paper", "accuracy").seeds == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(("name", "norm"), [("laptop", "none"), ("laptop", "bf"), ("paper", "none")])
+def test_presets_decide_the_activation_but_not_in_networks_that_they_do_not_come_from(name, norm):
+    cells = [c for c in find("accuracy").cells(scale_for(name, "accuracy")) if c.config.norm == norm]
+    found = {c.config.activation for c in cells}
+    if (name, norm) == ("laptop", "none"):
+        assert found == {"hard_tanh"}  # the same network for every algorithm
+        assert all(c.hyper.endswith(" with hard_tanh") for c in cells)
+    else:
+        assert len(found) > 1

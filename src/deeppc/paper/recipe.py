@@ -154,7 +154,10 @@ def cell(scale: Scale, table: str, row: str, column: str, *, model: str, algorit
     All cells record diagnostics, so that every recipe can use every cell.
     """
     dataset = scale.datasets[table]
-    settings, hyper = settings_for(Task(dataset, model, changes.get("norm", "none"), algorithm))
+    norm = changes.get("norm", "none")
+    settings, hyper = settings_for(Task(dataset, model, norm, algorithm))
+    if scale.activation is not None and norm == "none":
+        settings, hyper = settings | {"activation": scale.activation}, f"{hyper} with {scale.activation}"
     base = TrainConfig(
         dataset=dataset,
         model=model,
