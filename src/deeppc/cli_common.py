@@ -64,6 +64,6 @@ def parts(text: str) -> list[str]:
 
 def seeds_of(text: str) -> list[int]:
     try:
-        return [int(seed) for seed in parts(text)]
+        return list(dict.fromkeys(int(seed) for seed in parts(text)))
     except ValueError:
         raise ConfigError(f"--seeds is {text!r}, but must be whole numbers, e.g. 0,1,2.") from None

@@ -54,7 +54,7 @@ class PaperRun(NoBase):
     names: Positional[tuple[str, ...]]
     """Recipes, as deeppc paper list names them; all: every one."""
     scale: Literal["paper", "laptop", "smoke"] = "laptop"
-    """How large: paper (its protocol, for GPUs), laptop (about 2 hours a recipe on 2 cores), smoke (seconds)."""
+    """How large: paper (its protocol, for GPUs), laptop (under an hour a recipe on 2 cores), smoke (seconds)."""
     jobs: int = 1
     """Runs at a time, each in a process of its own with its part of the cores."""
     only: str | None = None
@@ -90,6 +90,8 @@ class PaperRun(NoBase):
         if not names:
             raise ConfigError(f"Say which recipe to run: {', '.join(NAMES)}, or all.")
         plans = [plan(name, self.scale, self.out, self.data_dir, **self._overrides()) for name in names]
+        for planned in plans:
+            planned.jobs(self.only)  # a pattern that fits nothing is told before anything is trained
         for planned in plans:
             if self.plan:
                 self._show_plan(planned)

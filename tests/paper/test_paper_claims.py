@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from deeppc.paper.claims import CLAIMS, Number, above, as_markdown, at_most, check, gather
+from deeppc.paper.claims import CLAIMS, Number, above, as_markdown, at_most, check, falls_far, gather
+from deeppc.paper.claims import Table as Column
 from deeppc.paper.results import Result
 from deeppc.paper.tables import Entry, Table
 
@@ -47,8 +48,15 @@ CASES = {
         {"PC+S+F|VGG5": 58.5},
     ),
     "iPC+S stays within": ((ACCURACY, {"BP|ResNet10": 60, "iPC+S|ResNet10": 59.2}), {"iPC+S|ResNet10": 50}),
-    "Early layers": ((ENERGY, {"PC|lowest": -12}), {"PC|lowest": -4.5}),
-    "Spiking precision lifts": (
+    "Plain PC's first layer": ((ENERGY, {"PC|first": -12}), {"PC|first": -4.5}),
+    "Spiking precision lifts it with the same": (
+        (
+            ENERGY,
+            {"PC+S|first": -4, "PC, settings of PC+S|first": -6, "iPC+S|first": -3, "iPC, settings of iPC+S|first": -6},
+        ),
+        {"PC, settings of PC+S|first": -3},
+    ),
+    "Spiking precision, with the settings": (
         (
             ENERGY,
             {
@@ -181,9 +189,35 @@ def test_standard_errors_add_in_squares():
     assert above(difference).so is None
     assert above(difference, -2.0).so is True
     assert above(difference, 10.0).so is False
-    assert at_most(difference, 4.0).so is True  # equal is enough
+    assert at_most(difference, 4.0).so is None  # as likely above as below
     assert at_most(difference, 0.0).so is None
     assert at_most(difference, -2.0).so is False
+    assert at_most(difference, 10.0).so is True
+    assert at_most(Number("a", 4.0, 0.0), 4.0).so is True  # equal is enough
+
+
+def test_the_spread_over_seeds_is_pooled_over_the_rows_of_a_column():
+    """Variances of 18 (2 seeds), 3 (3 seeds) and none (1 seed): (18 + 2 * 3) / 3 = 8, in this column alone."""
+    values = {"PC|VGG10": [37.0, 43.0], "iPC|VGG10": [49.0, 49.0, 52.0], "BP|VGG10": 60, "PC|VGG5": [1.0, 99.0]}
+    table = Column(results((DEPTH, values)), *DEPTH)
+    assert table.number("PC", "VGG10").error == pytest.approx(2)
+    assert table.number("iPC", "VGG10").error == pytest.approx((8 / 3) ** 0.5)
+    assert table.number("BP", "VGG10").error == pytest.approx(8**0.5)
+
+
+def test_who_is_near_chance_cannot_fall_far():
+    base = Number("base", 50.0, 0.0)
+    assert falls_far(base, Number("other", 39.0, 0.0)).so is True  # 11 of 40 points above chance
+    assert falls_far(base, Number("other", 41.0, 0.0)).so is False
+    assert falls_far(Number("base", 19.0, 0.0), Number("other", 10.0, 0.0)).so is None
+
+
+def test_divergence_is_no_number_where_accuracy_is_not_measured():
+    found = results((ENERGY, {"PC|first": -12}))
+    table = found["energy"].tables["cifar10.VGG10"]
+    broken = Table(table.name, table.title, table.rows, table.columns, {("PC", "first"): Entry((), diverged=2)})
+    answer = verdict("Plain PC's first", {"energy": Result("energy", "laptop", 1, 1, {"cifar10.VGG10": broken})})
+    assert (answer.answer, "diverged" in answer.numbers) == ("not enough data", True)
 
 
 def test_a_network_that_always_diverged_counts_as_zero():
@@ -212,7 +246,7 @@ def test_the_papers_own_numbers_bear_out_its_claims():
         (("vgg15", "tiny-imagenet.top1"), as_ours("vgg15", "tiny-imagenet")),
     )
     answers = {v.claim: v.answer for v in check(found)}
-    held = ("Plain PC", "Plain iPC", "PC+S+F and iPC+S", "Spiking precision beats", "Every schedule", "S alone")
+    held = ("Plain PC loses", "Plain iPC", "PC+S+F and iPC+S", "Spiking precision beats", "Every schedule", "S alone")
     held += ("Without auxiliary", "BatchNorm freezing helps", "Plain BatchNorm", "In a VGG15")
     for words in held:
         assert {a for claim, a in answers.items() if claim.startswith(words)} == {"holds"}, words
@@ -232,8 +266,8 @@ def test_markdown_has_a_line_for_each_claim():
 
 
 def test_the_largest_scale_is_taken_and_smoke_only_on_request(tmp_path):
-    def leave(recipe, scale):
-        content = {"recipe": recipe, "scale": {"name": scale}, "runs": {"planned": 1, "over": 1}, "tables": []}
+    def leave(recipe, scale, over=1):
+        content = {"recipe": recipe, "scale": {"name": scale}, "runs": {"planned": 1, "over": over}, "tables": []}
         (tmp_path / f"{recipe}-{scale}").mkdir()
         (tmp_path / f"{recipe}-{scale}" / "result.json").write_text(json.dumps(content))
 
@@ -243,4 +277,5 @@ def test_the_largest_scale_is_taken_and_smoke_only_on_request(tmp_path):
     leave("gap", "laptop")
     leave("depth", "laptop")
     leave("gap", "paper")
+    leave("depth", "paper", over=0)  # only begun
     assert {name: result.scale for name, result in gather(tmp_path).items()} == {"depth": "laptop", "gap": "paper"}

@@ -13,21 +13,19 @@ from deeppc.paper.grid import Began, Done, Went
 from deeppc.paper.pool import Run
 from deeppc.paper.progress import Bars, Clock, Lines, duration
 
-TINY = ["--scale", "smoke", "--width", "0.02", "--limit", "24", "--models", "vgg5"]
-
 
 def test_run_list_and_claims(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["paper", "run", "ablation", *TINY, "--only", "*BP VGG5*"]) == 0
+    assert main(["paper", "run", "ablation", "--scale", "smoke", "--only", "*BP VGG5*"]) == 0
     out = capsys.readouterr().out
-    assert "1 of 7 runs to do" in out
+    assert "1 of 21 runs to do" in out
     assert "[1/1] BP VGG5, cifar10, seed 0: test" in out
     assert "(89.43)" in out  # the paper's
     assert json.loads((tmp_path / "paper/ablation-smoke/result.json").read_text())["runs"]["over"] == 1
 
     assert main(["paper", "list"]) == 0
     out = capsys.readouterr().out
-    assert "smoke: 1 of 7 runs" in out.replace("\n", " ")
+    assert "smoke: 1 of 21" in out.replace("\n", " ")
     assert "Table 1" in out
 
     assert main(["paper", "claims", "--scale", "smoke", "--markdown", "claims.md"]) == 0
@@ -53,6 +51,7 @@ def test_a_plan_trains_nothing(tmp_path, capsys):
         (["run", "gap", "--models", "vgg5"], "has no cell with these data sets and networks"),
         (["run", "gap", "--width", "0"], "width is 0.0, but must be positive"),
         (["run", "gap", "--only", "nothing"], "no cell is called so"),
+        (["run", "gap", "--models", "vgg11"], "the paper has no vgg11"),
     ],
 )
 def test_mistakes_are_explained(args, words, tmp_path, capsys):

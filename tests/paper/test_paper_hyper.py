@@ -8,8 +8,10 @@ from deeppc.algorithms import Algorithm
 from deeppc.models import NAMES as MODELS
 from deeppc.paper.hyper import DEFAULTS, LEVELS, NUDGED, Task, settings_for
 from deeppc.paper.recipe import NAMES, find
+from deeppc.paper.run import plan
 from deeppc.paper.scales import SCALES, scale_for
 from deeppc.training.config import algorithm_options
+from deeppc.training.errors import ConfigError
 
 
 @pytest.fixture
@@ -81,12 +83,27 @@ def test_every_cell_can_be_trained(name, scale):
     assert len(set(places)) == len(places)
 
 
+def test_a_changed_scale_has_a_folder_of_its_own(tmp_path):
+    def folder(**changes):
+        return plan("depth", "laptop", tmp_path, **changes).folder.name
+
+    assert folder() == folder(seeds=(0, 1, 2)) == "depth-laptop"  # more seeds are better evidence of the same
+    assert folder(seeds=(5,)) == folder(models=("vgg5",)) == folder(epochs=1) == "depth-laptop-changed"
+
+
+def test_networks_and_data_sets_that_the_paper_does_not_have_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"--models: the paper has no vgg6\. Choose among vgg5"):
+        plan("depth", "laptop", tmp_path, models=("vgg5", "vgg6"))
+    with pytest.raises(ConfigError, match=r"--datasets: the paper has no mnist\. Choose among cifar10"):
+        plan("depth", "laptop", tmp_path, datasets={"mnist": "mnist"})
+
+
 # Rows x columns as in the table: algorithms x nets x data sets x variants.
 SIZES = {
     "accuracy": 5 * 5 * 3 * 2,
     "vgg15": 7 * 2,
     "depth": 3 * (1 + 6 * 2),
-    "energy": 8 * 3,
+    "energy": (8 + 2) * 3,
     "schedules": 8 * 3 * 2 * 2,
     "auxiliary": 2 * 2 * 2,
     "batchnorm": 2 * 5 + 6 * 4 * 2 - 2 * 2,

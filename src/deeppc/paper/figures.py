@@ -129,7 +129,9 @@ def energies(runs: Mapping[str, Traced], *, width: float = WIDE) -> Figure:
     low = min(_lowest(run.shares) for run in runs.values())
     panels = _beside(sheet, len(runs), across, Margins(top=0.9, right=0.2), (0.18, 0.5))
     for i, (axes, (name, run)) in enumerate(zip(panels, runs.items(), strict=True)):
-        _caption(axes, f"{name}, {100 * run.test[-1]:.1f} %" if len(run.test) else name)
+        known = [cosine for cosine in run.cosines.values() if math.isfinite(cosine)]
+        words = [f"{100 * run.test[-1]:.0f} %"] * bool(len(run.test)) + [f"cos {min(known):.2f}"] * bool(known)
+        _caption(axes, f"{name}: {', '.join(words)}" if words else name)
         style.decades(axes, "y", low, 0.3, ticks=5)
         for colour, y in zip(style.by_depth(len(run.nodes)), run.shares.T, strict=True):
             axes.plot(run.epochs, np.where(y > 0, y, np.nan), color=colour, linewidth=1.3, **_alone(run.epochs))

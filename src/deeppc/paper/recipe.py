@@ -156,7 +156,7 @@ def cell(scale: Scale, table: str, row: str, column: str, *, model: str, algorit
     dataset = scale.datasets[table]
     norm = changes.get("norm", "none")
     settings, hyper = settings_for(Task(dataset, model, norm, algorithm))
-    if scale.activation is not None and norm == "none":
+    if scale.activation is not None and (norm == "none" or scale.same_activation):
         settings, hyper = settings | {"activation": scale.activation}, f"{hyper} with {scale.activation}"
     base = TrainConfig(
         dataset=dataset,

@@ -181,11 +181,12 @@ def setting(content: Mapping[str, Any]) -> str:
     images = "all training images" if s["limit"] is None else f"{s['limit']:,} training images"
     stop = "" if s["patience"] is None else f", stopped after {s['patience']} without gain"
     seeds = f"seed{'s' if len(s['seeds']) > 1 else ''} {', '.join(map(str, s['seeds']))}"
-    chosen = "on held-out images" if s["select"] == "validation" else "on the test set, as in the paper"
+    held_out = f"on held-out images ({100 * s['validation']:g} % of the data set's training images)"
+    chosen = held_out if s["select"] == "validation" else "on the test set, as in the paper"
     done = "" if runs["over"] == runs["planned"] else f" **{runs['over']} of {runs['planned']} runs are there.**"
     return (
-        f"Scale {s['name']}: width {s['width']:g}, {images}, at most {s['epochs']} epochs{stop}, {seeds}; the epoch "
-        f"is selected {chosen}.{done}"
+        f"Scale {s['name']}: width {s['width']:g}, {images} in batches of {s['batch_size']}, at most {s['epochs']} "
+        f"epochs{stop}, {seeds}; the epoch is selected {chosen}.{done}"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from deeppc.paper import cost, grid, pool, results
 from deeppc.paper.grid import GridListener, Job
 from deeppc.paper.recipe import EXTRA, NAMES, Cell, Evidence, Place, Recipe, Tell, find
-from deeppc.paper.scales import SCALES, Scale, scale_for
+from deeppc.paper.scales import ALL_DATA, NETS, SCALES, Scale, scale_for
 from deeppc.training.config import TrainConfig
 from deeppc.training.errors import ConfigError
 from deeppc.training.rundir import read_json
@@ -31,7 +31,11 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        return results.folder_of(self.out, self.recipe.name, self.scale.name)
+        """That of the scale, which the claims read; one beside it if anything but more seeds was asked for."""
+        usual = scale_for(self.scale.name, self.recipe.name)
+        seeds = self.scale.seeds if set(usual.seeds) <= set(self.scale.seeds) else usual.seeds
+        changed = self.scale != dataclasses.replace(usual, seeds=seeds)
+        return results.folder_of(self.out, self.recipe.name, self.scale.name + ("-changed" if changed else ""))
 
     def config(self, cell: Cell, seed: int) -> TrainConfig:
         config = dataclasses.replace(cell.config, seed=seed, data_dir=self.data_dir)
@@ -64,6 +68,9 @@ def plan(name: str, scale: str, out: Path, data_dir: Path = Path("data"), **over
     """The recipe called ``name`` at a scale. ``overrides`` are fields of :class:`Scale`; None leaves as it is."""
     recipe = find(name)
     chosen = scale_for(scale, name, **overrides)
+    for what, given, known in (("models", chosen.models, NETS), ("datasets", chosen.datasets, ALL_DATA)):
+        if unknown := [x for x in given if x not in known]:
+            raise ConfigError(f"--{what}: the paper has no {', '.join(unknown)}. Choose among {', '.join(known)}.")
     cells = tuple(recipe.cells(chosen))
     if not cells and recipe.work is None:
         raise ConfigError(f"The recipe {name} has no cell with these data sets and networks: choose others.")

@@ -1,7 +1,7 @@
 """How large a recipe is run: the one table of all such numbers.
 
 ``paper``   the paper's protocol: its nets, 50 epochs, 5 seeds, the epoch selected on the test set. For GPUs.
-``laptop``  what 2 cores do in an hour or less a recipe: real CIFAR-10, a part of it, in narrow nets.
+``laptop``  what 2 cores do in less than an hour a recipe: real CIFAR-10, a part of it, in narrow nets.
 ``smoke``   seconds: does everything run? Its accuracies mean nothing.
 
 A recipe with needs of its own has a line in :data:`OWN`. The command line may override some for one run.
@@ -37,6 +37,7 @@ class Scale:
     datasets: Mapping[str, str] = field(default_factory=lambda: ALL_DATA)
     models: tuple[str, ...] = NETS
     activation: str | None = None  # of every network without normalisation, whatever the preset says
+    same_activation: bool = False  # and of those with it: for recipes that compare the one with the other
     rates: tuple[float, ...] = (1.0, 0.4)  # of the tuned lr_x, that the readings recipe tries
     rounds: int = 7  # of the time recipe
     corrupted: int | None = None  # test images that the robustness recipe corrupts; None: all
@@ -77,11 +78,11 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("paper", "energy"): {"seeds": (0,), "patience": None},  # as in the paper: one seed, no early stop
     ("paper", "readings"): {"models": ("vgg7", "vgg10")},
     ("paper", "gap"): {"seeds": (0,), "patience": None},
-    ("laptop", "schedules"): {"models": ("vgg5", "vgg10")},
-    ("laptop", "batchnorm"): {"models": ("vgg5", "vgg10")},
+    ("laptop", "schedules"): {"models": ("vgg5", "vgg10"), "same_activation": True},
+    ("laptop", "batchnorm"): {"models": ("vgg5", "vgg10"), "same_activation": True},
     ("laptop", "ablation"): {"models": ("vgg5", "vgg10", "resnet10")},
     ("laptop", "auxiliary"): {"models": ("resnet10", "resnet18")},
-    ("laptop", "vgg15"): {"datasets": {"tiny-imagenet": "cifar10"}},
+    ("laptop", "vgg15"): {"datasets": {"tiny-imagenet": "cifar10"}, "same_activation": True},
     ("laptop", "readings"): {"models": ("vgg7",)},
     ("laptop", "energy"): {"models": ("vgg10",)},
     ("laptop", "alpha"): {

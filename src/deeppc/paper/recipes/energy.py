@@ -1,10 +1,11 @@
 """The energy figures: where is the energy that the weights learn from, and is it of use?
 
 Grid: {BP, PC, iPC, PC+S, PC+D, PC+F, PC+S+F, iPC+S} x {VGG5, VGG7, VGG10} on CIFAR-10, each with its own tuned rate of
-the activities. Share of the energy by node over training with train and test accuracy, as in the paper; then, which
-the paper lacks, the cosine of each layer's update with backprop's, how far the training has moved each layer's weights,
-and the energy by layer and inference step of one batch in the trained network. At paper scale 24 runs of 50 epochs (one
-seed, no early stop, as there).
+the activities; and, because a larger rate alone carries energy further, PC and iPC with the settings of PC+S and iPC+S,
+so that nothing differs but S. Share of the energy by node over training with train and test accuracy, as in the paper;
+then, which the paper lacks, the cosine of each layer's update with backprop's, how far the training has moved each
+layer's weights, and the energy by layer and inference step of one batch in the trained network. At paper scale 30 runs
+of 50 epochs (one seed, no early stop, as there).
 
 Expect: under PC the first layers hold many orders of magnitude less energy than the output; S lifts them.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ from deeppc.paper import published
 from deeppc.paper.recipe import Cell, Evidence, Measured, Picture, Recipe, grid
 from deeppc.paper.scales import Scale
 from deeppc.paper.tables import Entry, Table
+from deeppc.training.config import for_algorithm
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
@@ -30,12 +33,21 @@ if TYPE_CHECKING:
 
 ROWS = ("BP", "PC", "iPC", "PC+S", "PC+D", "PC+F", "PC+S+F", "iPC+S")
 NETS = ("VGG5", "VGG7", "VGG10")
+SAME = {"PC, settings of PC+S": "PC+S", "iPC, settings of iPC+S": "iPC+S"}
 COLUMNS = ("first", "lowest", "first moved", "lowest cosine", "mean cosine", "train", "test")
 HELD_STILL = 0.0  # learning rate: one batch is watched, nothing is learnt
 
 
 def cells(scale: Scale) -> list[Cell]:
-    return grid(scale, ("cifar10",), ROWS, NETS, {"": {}})
+    own = grid(scale, ("cifar10",), ROWS, NETS, {"": {}})
+    spiking = {row: [cell for cell in own if cell.row == of] for row, of in SAME.items()}
+    same = [_without_spikes(cell, row) for row, cells in spiking.items() for cell in cells]
+    return own + same
+
+
+def _without_spikes(cell: Cell, row: str) -> Cell:
+    algorithm = cell.config.algorithm.replace("+s", "")
+    return replace(cell, row=row, config=for_algorithm(cell.config, algorithm))
 
 
 def tables(evidence: Evidence) -> list[Table]:
@@ -45,7 +57,7 @@ def tables(evidence: Evidence) -> list[Table]:
 def _table(evidence: Evidence, net: str) -> Table:
     said = published.read("energy").get(net, {})
     entries = {}
-    for row in ROWS:
+    for row in (*ROWS, *SAME):
         place = evidence.place("cifar10", row, net)
         found = [_summary(run) for run in place.runs if run.finished] if place is not None else []
         for column in COLUMNS:
@@ -55,10 +67,10 @@ def _table(evidence: Evidence, net: str) -> Table:
             entries[row, column] = Entry(values, None if paper is None else (paper, None), diverged)
     title = (
         f"{net} on {evidence.trained_on('cifar10')}, last epoch: log10 of the first layer's share of the energy and of "
-        "the lowest, and of how far the first layer's weights have moved, relative to their size; cosine of the "
-        "layers' updates with BP's; accuracy, %"
+        "the lowest; log10 of how far the first layer's weights have moved, relative to their size (selected epoch); "
+        "cosine of the layers' updates with BP's; accuracy, %"
     )
-    return Table(f"cifar10.{net}", title, ROWS, COLUMNS, entries)
+    return Table(f"cifar10.{net}", title, (*ROWS, *SAME), COLUMNS, entries)
 
 
 def _summary(run: Run) -> dict[str, float]:
@@ -144,7 +156,7 @@ def _pictures(evidence: Evidence, net: str) -> list[Picture]:
 
     from deeppc.paper import figures
 
-    runs = {row: run for row in ROWS if (run := _first(evidence, row, net)) is not None}
+    runs = {row: run for row in (*ROWS, *SAME) if (run := _first(evidence, row, net)) is not None}
     traced = {row: _traced(run) for row, run in runs.items()}
     measured = {row: run.measured or {} for row, run in runs.items()}
     waves = {row: (m["nodes"], np.array(m["energy"])) for row, m in measured.items() if "energy" in m}
@@ -154,7 +166,8 @@ def _pictures(evidence: Evidence, net: str) -> list[Picture]:
         Picture(
             f"energy-{name}",
             partial(figures.energies, traced),
-            f"Share of the energy by node over training, {where}; first seed, with the accuracy of the last epoch.",
+            f"Share of the energy by node over training, {where}; first seed. With the accuracy of the last epoch, and "
+            "the lowest cosine of a layer's update with backprop's.",
         ),
         Picture(
             f"cosine-{name}",
@@ -171,10 +184,11 @@ def _pictures(evidence: Evidence, net: str) -> list[Picture]:
             partial(
                 figures.by_layer,
                 {row: _moved(run) for row, run in runs.items()},
-                title="Does each layer learn at all?",
-                note="log₁₀ of how far the weights have moved, relative to their size",
+                title="How far has each layer moved?",
+                note="log₁₀ of the weights' distance from where they began, relative to their size",
             ),
-            f"How far training has moved each layer's weights, {where}; first seed, selected epoch.",
+            f"How far training has moved each layer's weights, {where}; first seed, selected epoch. Weight decay alone "
+            "moves a layer by its learning rate times the decay times the number of updates.",
         ),
         Picture(
             f"wave-{name}",

@@ -38,7 +38,9 @@ def work(scale: Scale, folder: Path, tell: Tell) -> None:
     from deeppc import bench
 
     path = folder / EXTRA
-    record: dict[str, Any] = read_json(path) if path.exists() else {"machine": bench.machine(), "cells": []}
+    record: dict[str, Any] = read_json(path) if path.exists() else {}
+    if record.get("width") != scale.width:
+        record = {"machine": bench.machine(), "width": scale.width, "cells": []}
     there = {cell["model"] for cell in record["cells"]}
     for net in (net.lower() for net in NETS):
         if net in there or net not in scale.models:
