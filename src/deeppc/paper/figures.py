@@ -130,7 +130,8 @@ def energies(runs: Mapping[str, Traced], *, width: float = WIDE) -> Figure:
     panels = _beside(sheet, len(runs), across, Margins(top=0.9, right=0.2), (0.18, 0.5))
     for i, (axes, (name, run)) in enumerate(zip(panels, runs.items(), strict=True)):
         known = [cosine for cosine in run.cosines.values() if math.isfinite(cosine)]
-        words = [f"{100 * run.test[-1]:.0f} %"] * bool(len(run.test)) + [f"cos {min(known):.2f}"] * bool(known)
+        words = [f"{100 * run.test[-1]:.0f} %"] if len(run.test) else []
+        words += [f"cos {min(known):.2f}"] if known and width >= WIDE else []
         _caption(axes, f"{name}: {', '.join(words)}" if words else name)
         style.decades(axes, "y", low, 0.3, ticks=5)
         for colour, y in zip(style.by_depth(len(run.nodes)), run.shares.T, strict=True):

@@ -1,11 +1,11 @@
 """The energy figures: where is the energy that the weights learn from, and is it of use?
 
 Grid: {BP, PC, iPC, PC+S, PC+D, PC+F, PC+S+F, iPC+S} x {VGG5, VGG7, VGG10} on CIFAR-10, each with its own tuned rate of
-the activities; and, because a larger rate alone carries energy further, PC and iPC with the settings of PC+S and iPC+S,
-so that nothing differs but S. Share of the energy by node over training with train and test accuracy, as in the paper;
-then, which the paper lacks, the cosine of each layer's update with backprop's, how far the training has moved each
-layer's weights, and the energy by layer and inference step of one batch in the trained network. At paper scale 30 runs
-of 50 epochs (one seed, no early stop, as there).
+the activities; and, because a larger rate alone carries energy further, "PC like PC+S" and "iPC like iPC+S", with all
+of their settings, so that nothing differs but S. Share of the energy by node over training with train and test
+accuracy, as in the paper; then, which the paper lacks, the cosine of each layer's update with backprop's, how far the
+training has moved each layer's weights, and the energy by layer and inference step of one batch in the trained network.
+At paper scale 30 runs of 50 epochs (one seed, no early stop, as there).
 
 Expect: under PC the first layers hold many orders of magnitude less energy than the output; S lifts them.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROWS = ("BP", "PC", "iPC", "PC+S", "PC+D", "PC+F", "PC+S+F", "iPC+S")
 NETS = ("VGG5", "VGG7", "VGG10")
-SAME = {"PC, settings of PC+S": "PC+S", "iPC, settings of iPC+S": "iPC+S"}
+SAME = {"PC like PC+S": "PC+S", "iPC like iPC+S": "iPC+S"}
 COLUMNS = ("first", "lowest", "first moved", "lowest cosine", "mean cosine", "train", "test")
 HELD_STILL = 0.0  # learning rate: one batch is watched, nothing is learnt
 
