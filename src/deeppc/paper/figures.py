@@ -155,7 +155,8 @@ def by_layer(values: Mapping[str, Mapping[str, float]], *, title: str, note: str
     for i, (name, numbers) in enumerate(known.items()):
         y = np.array(list(numbers.values()))[::-1]
         x = np.linspace(0, 1, len(y)) if len(y) > 1 else np.zeros(1)
-        axes.plot(x, y, color=style.hue(i), marker="o", markersize=4, linewidth=1.6)
+        stroke = "-" if i < len(style.HUES) else "--"  # the second time round
+        axes.plot(x, y, color=style.hue(i), linestyle=stroke, marker="o", markersize=4, linewidth=1.6)
         finite = np.flatnonzero(np.isfinite(y))
         if finite.size:
             ends.append((name, style.hue(i), float(x[finite[-1]]), float(y[finite[-1]])))
