@@ -217,7 +217,7 @@ def facts(content: Mapping[str, Any]) -> dict[str, str]:
     git = p["git"]
     where = machine["accelerator"] or machine["processor"]
     known = {
-        "trained": f"{t['first']} to {t['last']}, with {' or '.join(map(str, t['threads']))} threads a run",
+        "trained": f"{t['first']} to {t['last']}, threads in each run: {' or '.join(map(str, t['threads']))}",
         "by": ", ".join(f"`{command}`" for command in t["commands"]),
         "at commit": ", ".join(t["commits"]) or "not in git",
         "time": f"{content['runs']['seconds'] / 3600:.2f} hours of training in {content['runs']['over']} runs",
