@@ -59,6 +59,12 @@ def _trouble(content: Mapping[str, Any]) -> list[object]:
     return [element("h2", "Runs without a result"), *(element("p", line.removeprefix("- ")) for line in found[2:-1])]
 
 
+def _short(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _cells(content: Mapping[str, Any]) -> list[object]:
     """Every run, with the settings that were tuned."""
     if not content["cells"]:
@@ -68,7 +74,7 @@ def _cells(content: Mapping[str, Any]) -> list[object]:
         [
             f"{cell['row']} {cell['column']}",
             cell["hyper_parameters"],
-            *("–" if cell["config"][key] is None else cell["config"][key] for key in keys),
+            *(_short(cell["config"][key]) for key in keys),
             ", ".join(f"{run['seed']}: {run['status']}" for run in cell["runs"]),
         ]
         for cell in content["cells"]

@@ -174,7 +174,7 @@ def _pictures(evidence: Evidence, net: str) -> list[Picture]:
             partial(
                 figures.by_layer,
                 {row: run.cosines for row, run in traced.items()},
-                title="Does each layer learn in backprop's direction?",
+                title="Does each layer follow backprop?",
                 note="cosine of the weight updates, last epoch",
             ),
             f"Cosine of each layer's weight update with backprop's on one batch, {where}; first seed, last epoch.",
