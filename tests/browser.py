@@ -43,8 +43,9 @@ def layout(page: Path, width: int, scratch: Path) -> dict[str, Any]:
     content = escape(page.read_text(encoding="utf-8").replace("<html", "<html style='scrollbar-width: none'", 1))
     frame.write_text(FRAME.format(width=width, page=content), encoding="utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    where = [f"--user-data-dir={scratch / 'profile'}", "--window-size=1600,1000", "--dump-dom", frame.as_uri()]
-    done = subprocess.run([browser, *flags, *where], capture_output=True, text=True, timeout=120, check=True)
+    where = [f"--user-data-dir={scratch / f'profile-{width}'}", "--window-size=1600,1000"]
+    answer = ["--virtual-time-budget=5000", "--dump-dom", frame.as_uri()]  # after all that the page does on loading
+    done = subprocess.run([browser, *flags, *where, *answer], capture_output=True, text=True, timeout=120, check=True)
     return dict(json.loads(done.stdout.split("<pre>")[1].split("</pre>")[0]))
 
 
