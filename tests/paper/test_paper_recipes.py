@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 
@@ -14,9 +15,11 @@ import torch
 from browser import check_layout
 from safetensors.torch import load_file
 
+from deeppc import bench
 from deeppc.analysis import records
 from deeppc.paper.recipe import NAMES, find
 from deeppc.paper.run import plan, render, run
+from deeppc.paper.scales import scale_for
 from deeppc.training.parts import prepare
 from deeppc.training.rundir import BEST, saved_config
 
@@ -107,6 +110,19 @@ def test_energy_is_what_the_runs_recorded(made):
     assert [sum(e > 0 for e in row) for row in wave] == list(
         range(2, 12)
     )  # of T + 1 = 11 looks, later ones further down
+
+
+def test_times_of_another_width_are_measured_anew(tmp_path, monkeypatch):
+    @dataclass
+    class Measured:
+        model: str
+
+    widths = []
+    monkeypatch.setattr(bench, "run", lambda setting, tell: widths.append(setting.width) or [Measured("vgg5")])
+    for width in (0.5, 0.5, 0.25):
+        scale = scale_for("smoke", "time", width=width, models=("vgg5",))
+        find("time").work(scale, tmp_path, lambda text: None)
+    assert widths == [0.5, 0.25]
 
 
 def test_how_far_weights_have_moved(made):
