@@ -9,8 +9,8 @@ import statistics
 
 import torch
 
-from deeppc import memory
-from deeppc.bench import seconds, step
+from deeppc.bench.steps import seconds, step
+from deeppc.core import memory
 from deeppc.models import build
 from deeppc.training.parts import compile_nodes
 

@@ -9,8 +9,10 @@ import statistics
 
 import torch
 
-from deeppc import Algorithm, bench, memory
-from deeppc.analysis import EnergyTrace
+from deeppc import Algorithm
+from deeppc.bench import steps as bench
+from deeppc.core import memory
+from deeppc.diagnostics import EnergyTrace
 from deeppc.models import build
 from deeppc.training.diagnostics import diagnose
 

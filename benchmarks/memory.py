@@ -1,4 +1,4 @@
-"""What it is worth to keep freed memory (deeppc.memory): page faults and system time of a step, without and with it.
+"""What it is worth to keep freed memory (deeppc.core.memory): page faults and system time of a step, without and with it.
 
     python benchmarks/memory.py
 
@@ -15,7 +15,8 @@ CASES = (("vgg10", "pc"), ("vgg10", "bp"), ("resnet10", "bp"), ("resnet10", "pc+
 def measure(model: str, algorithm: str, how: str) -> str:
     import torch
 
-    from deeppc import bench, memory
+    from deeppc.bench import steps as bench
+    from deeppc.core import memory
     from deeppc.models import build
 
     if how == "kept":

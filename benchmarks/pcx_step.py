@@ -12,7 +12,7 @@ batch is a ``pxf.vmap``; no argument is donated; the energy is the batch mean, s
 multiplied by the batch size. Nothing is timed unless both give the same answers and the same energies.
 
 Each library runs in a process of its own, pinned to the same cores, and steps when it is told to: steps take turns in
-one run, and one process sleeps while the other computes. Both keep the memory that they free (``deeppc.memory``). The
+one run, and one process sleeps while the other computes. Both keep the memory that they free (``deeppc.core.memory``). The
 first step, which compiles, is reported apart. XLA_FLAGS is passed on and recorded. For Linux, because of the pinning.
 """
 
@@ -124,7 +124,7 @@ class DeepPC:
         self.algorithm.step(self.net, self.images, self.labels, self.optimizer)
 
     def look(self) -> Arrays:
-        from deeppc.analysis.energy import EnergyTrace
+        from deeppc.diagnostics.energy import EnergyTrace
 
         trace = EnergyTrace()
         self.optimizer.zero_grad()
@@ -472,7 +472,7 @@ def machine() -> dict[str, Any]:
 
 
 def run(setting: argparse.Namespace) -> None:
-    from deeppc.training.rundir import write_json
+    from deeppc.files import write_json
 
     chosen = {name: getattr(setting, name) for name in ("width", "batch_size", "threads", "rounds")}
     record: dict[str, Any] = {"date": date.today().isoformat(), "setting": chosen | {"lr_x": LR_X}}

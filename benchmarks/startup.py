@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from deeppc.training import TrainConfig
 from deeppc.training.events import BatchDone
-from deeppc.training.loop import train
+from deeppc.training.fit import train
 
 class Enough(BaseException): pass
 

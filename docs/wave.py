@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 
 import deeppc
-from deeppc.analysis import plots
-from deeppc.analysis.energy import EnergyTrace
 from deeppc.data import Batches, load
+from deeppc.diagnostics.energy import EnergyTrace
 from deeppc.models import build
+from deeppc.report import plots
 
 torch.manual_seed(0)
 digits = load("digits")

@@ -1,7 +1,7 @@
 """An independent, slow predictive coding engine: the oracle of the fast one.
 
 It holds activities as they are (no deviations), rebuilds the whole energy at every step, calls autograd once on it,
-moves activities by ``torch.optim.SGD``, skips nothing, and shares no code with ``deeppc.engine``. It works on a copy
+moves activities by ``torch.optim.SGD``, skips nothing, and shares no code with ``deeppc.core.engine``. It works on a copy
 of the network, so that whatever it does to weights and statistics stays its own.
 """
 

@@ -7,7 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from deeppc import Algorithm, Chain, bench, cli, scaling
+from deeppc import Algorithm, Chain
+from deeppc.bench import scaling
+from deeppc.bench import steps as bench
+from deeppc.cli import main as cli
 from deeppc.models import build
 
 

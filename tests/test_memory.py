@@ -10,7 +10,7 @@ import pytest
 # depends on where in memory the allocations of torch and Python happen to lie.
 COUNT = """
 import resource, sys, torch
-from deeppc import memory
+from deeppc.core import memory
 
 kept = memory.keep() if sys.argv[1] == "keep" else False
 
@@ -47,7 +47,7 @@ def test_memory_that_was_freed_is_used_again_without_asking_the_system():
 
 
 def test_a_system_without_mallopt_is_left_alone(monkeypatch):
-    from deeppc import memory
+    from deeppc.core import memory
 
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
     assert memory.keep() is False

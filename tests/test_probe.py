@@ -9,8 +9,8 @@ from nets import batch, gradients, mlp, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain
-from deeppc.norm import thaw
-from deeppc.probe import Beside, Lesson, backprop_for, beside, gaps, lesson
+from deeppc.core.norm import thaw
+from deeppc.diagnostics.updates import Beside, Lesson, backprop_for, beside, gaps, lesson
 
 ALGORITHMS = ["bp", "pc", "pc+s+f+cn", "ipc+s"]
 

@@ -11,7 +11,7 @@ from nets import algorithms, backprop, batch, dags, mlp, one_hot, residual, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain
-from deeppc.analysis.alignment import alignment, relative_sizes
+from deeppc.diagnostics.alignment import alignment, relative_sizes
 
 NETS = {"chain": lambda: mlp(5), "residual": lambda: residual(2, aux=True), "images": vgg}
 

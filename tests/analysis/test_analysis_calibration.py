@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from deeppc.analysis.calibration import ada_ece, answers, fit_temperature, reliability
 from deeppc.data import Batches, load
+from deeppc.diagnostics.calibration import ada_ece, answers, fit_temperature, reliability
 
 
 def sure(confidences, right):

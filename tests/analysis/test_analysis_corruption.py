@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from deeppc.analysis import corruption
-from deeppc.analysis.calibration import ada_ece
-from deeppc.analysis.corruption import KINDS, LEVELS, corrupt, corrupt_split
-from deeppc.analysis.robustness import under_corruption
 from deeppc.data import Batches, Split, load
+from deeppc.diagnostics import corruption
+from deeppc.diagnostics.calibration import ada_ece
+from deeppc.diagnostics.corruption import KINDS, LEVELS, corrupt, corrupt_split
+from deeppc.diagnostics.robustness import under_corruption
 from deeppc.models import build
 from deeppc.training import evaluate
 

@@ -13,7 +13,7 @@ from naive import Naive
 from nets import algorithms, batch, dags, mlp, one_hot, residual, vgg
 
 from deeppc import Algorithm
-from deeppc.analysis import EnergyTrace, shares
+from deeppc.diagnostics import EnergyTrace, shares
 
 
 def naive_energy(algo, net, images, labels, make_optimizer=None):
@@ -154,5 +154,5 @@ def test_an_energy_without_a_share_does_not_spoil_the_others(odd):
 
 
 def test_the_library_does_not_load_matplotlib():
-    code = "import sys, deeppc, deeppc.analysis; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, deeppc, deeppc.diagnostics; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

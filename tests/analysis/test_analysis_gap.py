@@ -10,7 +10,7 @@ from nets import batch, mlp, one_hot, residual, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain
-from deeppc.analysis.gap import gap_ratios
+from deeppc.diagnostics.gap import gap_ratios
 
 NETS = {"chain": lambda: mlp(4), "skips": lambda: residual(1, aux=False), "images": vgg}
 

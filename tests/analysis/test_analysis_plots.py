@@ -12,9 +12,10 @@ from matplotlib._pylab_helpers import Gcf
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from deeppc.analysis import EnergyTrace, plots, style
-from deeppc.analysis.calibration import Reliability
-from deeppc.analysis.records import energy_shares, read_metrics
+from deeppc.diagnostics import EnergyTrace
+from deeppc.diagnostics.calibration import Reliability
+from deeppc.report import plots, style
+from deeppc.report.records import energy_shares, read_metrics
 
 from .folders import NODES, diagnosed, make_run, record
 
@@ -257,7 +258,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("deeppc.analysis.files.os.replace", fail)
+    monkeypatch.setattr("deeppc.report.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         plots.save(Figure(), tmp_path / "a")
     assert [p.name for p in tmp_path.iterdir()] == ["a.svg"]

@@ -9,7 +9,7 @@ from browser import DESKTOP, PHONE, check_layout, layout
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deeppc.analysis import report
+from deeppc.report import report
 
 from .folders import MANIFEST, NODES, RESULT, diagnosed, make_run, record
 

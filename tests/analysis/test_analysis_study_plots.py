@@ -11,10 +11,10 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from deeppc.analysis import study_plots
-from deeppc.analysis.plots import as_svg
-from deeppc.analysis.study_plots import GREEN, Scale
-from deeppc.analysis.style import NARROW, WIDE
+from deeppc.report import study_plots
+from deeppc.report.plots import as_svg
+from deeppc.report.study_plots import GREEN, Scale
+from deeppc.report.style import NARROW, WIDE
 
 SCALES = {
     "lr_x": Scale(log=True),

@@ -9,8 +9,9 @@ from naive import Naive
 from nets import batch, gradients, mlp, one_hot, residual, vgg
 from torch import nn
 
-from deeppc import Algorithm, Chain, precision
-from deeppc.engine import half_square
+from deeppc import Algorithm, Chain
+from deeppc.core import precision
+from deeppc.core.engine import half_square
 
 
 @pytest.mark.parametrize(

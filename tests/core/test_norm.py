@@ -9,7 +9,7 @@ from nets import backprop, batch, gradients, one_hot, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain
-from deeppc.norm import thaw
+from deeppc.core.norm import thaw
 
 SPECS = ["bp", "pc", "pc+s+f", "pc+s", "ipc", "ipc+s"]
 

@@ -11,7 +11,7 @@ from nets import algorithms, backprop, batch, cosine, dags, gradients, mlp, one_
 from torch import nn
 
 from deeppc import Algorithm, Chain, Graph, Sum
-from deeppc.engine import State
+from deeppc.core.engine import State
 
 slow_draws = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 

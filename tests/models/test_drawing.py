@@ -10,8 +10,8 @@ from rich.console import Console
 from torch import nn
 
 from deeppc import Chain, Graph, Sum
-from deeppc.drawing import activity_shapes, as_svg, as_text, colour, count, mix, survey
 from deeppc.models import build
+from deeppc.report.drawings import activity_shapes, as_svg, as_text, colour, count, mix, survey
 
 SHAPE = (3, 32, 32)
 SVG = "{http://www.w3.org/2000/svg}"

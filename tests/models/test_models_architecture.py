@@ -5,11 +5,11 @@ import torch
 from torch import Tensor, nn
 
 from deeppc import Graph
-from deeppc.drawing import activity_shapes
 from deeppc.models import ACTIVATIONS, NAMES, NORMS, build
 from deeppc.models.mlp import mlp
 from deeppc.models.resnet import _projection, resnet
 from deeppc.models.vgg import vgg
+from deeppc.report.drawings import activity_shapes
 
 TABLE = {  # levels, parameters at 10 classes, 32x32, no norm
     "vgg5": (5, 3_843_850),

@@ -22,7 +22,7 @@ def _digits() -> Dataset:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deeppc.training.rundir._git", lambda: None)
+    monkeypatch.setattr("deeppc.runs.folder._git", lambda: None)
     monkeypatch.setattr("deeppc.training.parts.load", lambda *args, **kwargs: _digits())
 
 
@@ -45,7 +45,7 @@ def perform() -> Callable[[Plan], Path]:
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders of all runs that were really trained, in order."""
-    from deeppc.training import loop
+    from deeppc.training import fit as loop
 
     names: list[str] = []
     real = loop.train

@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from deeppc.cli import main
+from deeppc.cli.main import main
 from deeppc.paper.grid import Began, Done, Went
 from deeppc.paper.pool import Run
 from deeppc.paper.progress import Bars, Clock, Lines, duration

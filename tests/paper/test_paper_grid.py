@@ -14,12 +14,12 @@ import time
 import pytest
 
 from deeppc.data import DataError
+from deeppc.errors import ConfigError
 from deeppc.paper import grid, pool
 from deeppc.paper.grid import Began, Crew, Done, GridInterrupted, Job, Went
 from deeppc.paper.pool import Run, folder_of
 from deeppc.paper.run import plan, render, run
 from deeppc.training.config import TrainConfig
-from deeppc.training.errors import ConfigError
 
 
 def test_recipes_share_their_cells(tiny, perform, trained):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from deeppc.algorithms import Algorithm
+from deeppc.core.algorithms import Algorithm
+from deeppc.errors import ConfigError
 from deeppc.models import NAMES as MODELS
 from deeppc.paper.hyper import DEFAULTS, LEVELS, NUDGED, Task, settings_for
 from deeppc.paper.recipe import NAMES, find
 from deeppc.paper.run import plan
 from deeppc.paper.scales import SCALES, scale_for
 from deeppc.training.config import algorithm_options
-from deeppc.training.errors import ConfigError
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ import torch
 from browser import check_layout
 from safetensors.torch import load_file
 
-from deeppc import bench
-from deeppc.analysis import records
+from deeppc.bench import steps as bench
 from deeppc.paper.recipe import NAMES, find
 from deeppc.paper.run import plan, render, run
 from deeppc.paper.scales import scale_for
+from deeppc.report import records
+from deeppc.runs.folder import BEST, saved_config
 from deeppc.training.parts import prepare
-from deeppc.training.rundir import BEST, saved_config
 
 VGG10 = ("energy", "gap", "batchnorm")  # which are about this net
 CHANGES = {name: {"models": ("vgg10",)} for name in VGG10} | {
@@ -170,7 +170,7 @@ def test_readings_differ_in_what_they_say(made):
 
 def test_a_network_that_was_timed_is_not_timed_again(made, monkeypatch):
     planned, before = made("time")
-    monkeypatch.setattr("deeppc.bench.run", lambda *args: pytest.fail("measured again"))
+    monkeypatch.setattr("deeppc.bench.steps.run", lambda *args: pytest.fail("measured again"))
     run(planned, [])
     assert json.loads((planned.folder / "result.json").read_text())["tables"] == before["tables"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeppc.bench import PAPER
+from deeppc.bench.steps import PAPER
 from deeppc.paper import published
 from deeppc.paper.recipes.time import _ratios
 

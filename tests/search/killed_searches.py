@@ -19,11 +19,11 @@ import sqlalchemy
 import torch
 
 from deeppc.data import load
+from deeppc.runs import folder as rundir_module
 from deeppc.search import ledger, storage
 from deeppc.search.plan import Plan
 from deeppc.search.study import search, work
 from deeppc.training import TrainConfig, parts
-from deeppc.training import rundir as rundir_module
 
 rundir_module._git = lambda: None  # spares two processes per trial
 DIGITS = load("digits")

@@ -13,8 +13,8 @@ import pytest
 from browser import check_layout
 from rich.console import Console
 
-from deeppc import cli
-from deeppc.cli_search import Search
+from deeppc.cli import main as cli
+from deeppc.cli.search import Search
 from deeppc.search import plan as plans
 from deeppc.search.display import Lines, LiveView, duration, line, opening
 from deeppc.search.events import Began, Looked, TrialEnded
@@ -56,7 +56,7 @@ def parsed(*args: str) -> Search:
 
 def test_help_waits_for_neither_torch_nor_optuna() -> None:
     code = (
-        "import sys, deeppc.cli\n"
+        "import sys, deeppc.cli.main\n"
         "for words in (['search'], ['search', 'importance'], ['search', 'transfer'], ['presets']):\n"
         "    try: deeppc.cli.main([*words, '--help'])\n"
         "    except SystemExit: pass\n"

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from deeppc import cli
-from deeppc.search import presets
+from deeppc import presets
+from deeppc.cli import main as cli
+from deeppc.runs.folder import saved_config
 from deeppc.search.plan import Plan
 from deeppc.search.provenance import preset_of
 from deeppc.search.records import Trial
 from deeppc.search.study import search
 from deeppc.training import ConfigError, TrainConfig
 from deeppc.training.config import read_toml
-from deeppc.training.rundir import saved_config
 
 MakePlan = Callable[..., Plan]
 TEXT = """# From a search of 40 trials.

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeppc.algorithms import Algorithm
+from deeppc.core.algorithms import Algorithm
 from deeppc.models import NAMES
 from deeppc.models import build as build_network
 from deeppc.search.space import Dimension, Space, build, rebuild

@@ -92,7 +92,7 @@ def _read(folder: Path) -> list[Trial]:
 
 
 def test_the_test_set_is_never_looked_at(tiny: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    from deeppc.training import loop
+    from deeppc.training import fit as loop
 
     sizes: list[int] = []
     evaluate = loop.evaluate
@@ -253,7 +253,7 @@ def test_one_taken_for_dead_does_not_spoil_the_search(tiny: MakePlan, monkeypatc
 
 
 def test_an_error_of_ours_loses_the_trial_but_not_the_search(tiny: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    from deeppc.training import loop
+    from deeppc.training import fit as loop
 
     def broken(*args: object) -> None:
         raise ZeroDivisionError("a bug")

@@ -18,7 +18,7 @@ MakeConfig = Callable[..., TrainConfig]
 
 @pytest.fixture(autouse=True)
 def no_questions_to_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deeppc.training.rundir._git", lambda: None)
+    monkeypatch.setattr("deeppc.runs.folder._git", lambda: None)
 
 
 @pytest.fixture

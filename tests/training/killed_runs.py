@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from deeppc.data import load
+from deeppc.runs import folder as rundir_module
+from deeppc.runs.folder import saved_config
 from deeppc.training import TrainConfig, parts, train
-from deeppc.training import rundir as rundir_module
-from deeppc.training.rundir import saved_config
 
 rundir_module._git = lambda: None  # spares two processes per run
 DIGITS = load("digits")

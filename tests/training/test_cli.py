@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from deeppc import cli
+from deeppc.cli import main as cli
 from deeppc.training import TrainConfig
 from deeppc.training.config import flag
 
@@ -52,7 +52,7 @@ def exits(args: list[str]) -> int:
 
 def test_help_waits_for_no_torch() -> None:
     code = (
-        "import sys, deeppc.cli\n"
+        "import sys, deeppc.cli.main\n"
         "try: deeppc.cli.main(['train', '--help'])\n"
         "except SystemExit: pass\n"
         "slow = {'torch', 'numpy', 'sklearn', 'matplotlib'} & sys.modules.keys()\n"
@@ -195,7 +195,7 @@ def test_a_diverged_run_ends_with_3(capsys: pytest.CaptureFixture[str], reports:
 def test_a_report_that_fails_is_only_a_remark(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "deeppc.analysis", None)
+    monkeypatch.setitem(sys.modules, "deeppc.diagnostics", None)
     assert exits(["train", *TINY]) == 0
     assert "report of runs/digits-mlp-pc+s+f-0 could not be written" in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeppc.cli import Train, _parse
+from deeppc.cli.main import Train, _parse
 from deeppc.training.config import (
     ConfigError,
     TrainConfig,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from deeppc import probe
+from deeppc.diagnostics import updates as probe
+from deeppc.runs.folder import saved_config
 from deeppc.training import Interrupted, TrainConfig, train
 from deeppc.training.events import BatchDone, Event
 from deeppc.training.parts import prepare
-from deeppc.training.rundir import saved_config
 
 MakeConfig = Callable[..., TrainConfig]
 RECORDED = ("bp_cosine", "bp_size", "gap_ratio")

@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 
 from deeppc.data import Batches, load
 from deeppc.models import build
+from deeppc.runs.folder import RunDir, default_run_dir, saved_config
 from deeppc.training import ConfigError, DivergedError, Interrupted, RunError, TrainConfig, train
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.events import BatchDone, Ended, EpochDone, Event, Finished, Note, Started
 from deeppc.training.parts import choose_device, prepare
-from deeppc.training.rundir import RunDir, default_run_dir, saved_config
 from deeppc.training.schedule import learning_rate
 from deeppc.training.scores import evaluate
 
@@ -333,7 +333,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         nets.append(parts.net)
         return parts
 
-    monkeypatch.setattr("deeppc.training.loop.prepare", spying)
+    monkeypatch.setattr("deeppc.training.fit.prepare", spying)
     return lambda: next(nets[-1].parameters()).data.fill_(float("nan"))
 
 

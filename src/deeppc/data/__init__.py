@@ -5,9 +5,9 @@ for images, labels in Batches(dataset.train, dataset, batch_size=128, seed=0).ep
     ...
 """
 
-from .augment import Batches
-from .catalogue import load, names
-from .dataset import Dataset, Split, holdout
-from .errors import DataError
+from deeppc.data.augment import Batches
+from deeppc.data.catalogue import load, names
+from deeppc.data.dataset import Dataset, Split, holdout
+from deeppc.errors import DataError
 
 __all__ = ["Batches", "DataError", "Dataset", "Split", "holdout", "load", "names"]

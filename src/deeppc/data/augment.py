@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import torch
 from torch.nn.functional import pad
 
-from .dataset import Dataset, Split
-from .errors import DataError
-from .seeding import generator
+from deeppc.data.dataset import Dataset, Split
+from deeppc.data.seeding import generator
+from deeppc.errors import DataError
 
 
 def crop(

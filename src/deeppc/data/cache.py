@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from .recipe import Decoded
+from deeppc.data.recipe import Decoded
 
 _VERSION = "1"  # to be raised when decoding changes, so that older caches are not read
 

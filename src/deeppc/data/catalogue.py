@@ -4,14 +4,14 @@ import difflib
 import os
 from pathlib import Path
 
-from .cache import cached, folders
-from .cifar import CIFAR10, CIFAR100
-from .dataset import Dataset, Split
-from .digits import digits
-from .errors import BadFileError, DataError
-from .recipe import Decoded, Recipe
-from .source import fingerprint, read
-from .tiny_imagenet import TINY_IMAGENET
+from deeppc.data.cache import cached, folders
+from deeppc.data.cifar import CIFAR10, CIFAR100
+from deeppc.data.dataset import Dataset, Split
+from deeppc.data.digits import digits
+from deeppc.data.recipe import Decoded, Recipe
+from deeppc.data.source import fingerprint, read
+from deeppc.data.tiny_imagenet import TINY_IMAGENET
+from deeppc.errors import BadFileError, DataError
 
 RECIPES = {recipe.name: recipe for recipe in (CIFAR10, CIFAR100, TINY_IMAGENET)}
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import BadFileError
-from .recipe import Decoded, Recipe
-from .unpickle import load_dict
+from deeppc.data.recipe import Decoded, Recipe
+from deeppc.data.unpickle import load_dict
+from deeppc.errors import BadFileError
 
 SHAPE = (3, 32, 32)
 

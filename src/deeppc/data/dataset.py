@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from .errors import DataError
-from .seeding import generator
+from deeppc.data.seeding import generator
+from deeppc.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ test set, always the same.
 import torch
 from torch.nn.functional import interpolate
 
-from .dataset import Dataset, Split, holdout
+from deeppc.data.dataset import Dataset, Split, holdout
 
 
 def digits() -> Dataset:

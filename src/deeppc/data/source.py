@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .errors import BadFileError
+from deeppc.errors import BadFileError
 
 _LARGEST = 1 << 30  # bytes of one file; the largest official one has 155 MB
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from .errors import BadFileError
-from .recipe import Decoded, Recipe
+from deeppc.data.recipe import Decoded, Recipe
+from deeppc.errors import BadFileError
 
 SIDE = 64
 ANNOTATIONS = "val/val_annotations.txt"

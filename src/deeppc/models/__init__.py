@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from deeppc.graph import Graph
+from deeppc.core.graph import Graph
 from deeppc.models import mlp, resnet, vgg
 from deeppc.models.layers import ACTIVATIONS, NORMS, choose
 

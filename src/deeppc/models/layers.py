@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from deeppc.graph import INPUT, Graph
-from deeppc.norm import thaw
+from deeppc.core.graph import INPUT, Graph
+from deeppc.core.norm import thaw
 
 # Never in place: a prediction is differentiated by its parents' activities, which later predictions read again.
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {

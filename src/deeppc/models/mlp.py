@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from deeppc.graph import Graph
+from deeppc.core.graph import Graph
 from deeppc.models.layers import Style, check_sizes, in_a_row, parts
 
 

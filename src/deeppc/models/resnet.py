@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from deeppc.graph import INPUT, Graph, Sum
+from deeppc.core.graph import INPUT, Graph, Sum
 from deeppc.models.layers import Style, check_images, parts
 
 BLOCKS = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2)}

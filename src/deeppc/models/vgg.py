@@ -17,7 +17,7 @@ import re
 
 from torch import nn
 
-from deeppc.graph import Graph
+from deeppc.core.graph import Graph
 from deeppc.models.layers import Style, check_images, in_a_row, parts
 
 PLANS = {

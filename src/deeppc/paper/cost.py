@@ -39,7 +39,7 @@ def _multiply_adds(dataset: str, model: str, width: float, algorithm: str, T: in
     """
     import torch
 
-    from deeppc.bench import multiply_adds
+    from deeppc.bench.steps import multiply_adds
     from deeppc.models import build
 
     _, _, classes, shape = DATA[dataset]

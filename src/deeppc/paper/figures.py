@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from deeppc.analysis import style
-from deeppc.analysis.energy import FloatArray
-from deeppc.analysis.plots import heat
-from deeppc.analysis.style import GREY, INK, PALE, SMALL, WIDE, Margins
+from deeppc.diagnostics.energy import FloatArray
 from deeppc.paper.tables import Entry, Table
+from deeppc.report import style
+from deeppc.report.plots import heat
+from deeppc.report.style import GREY, INK, PALE, SMALL, WIDE, Margins
 
 NOTHING_YET = "No run has finished yet."
 LEGEND = "filled: ours, mean ± deviation, a dot for each seed"

@@ -19,11 +19,11 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from deeppc import memory
+from deeppc.core import memory
+from deeppc.errors import Interrupted, UserError
 from deeppc.paper.pool import Run, failed, perform
 from deeppc.paper.scales import Scale
 from deeppc.training.config import TrainConfig
-from deeppc.training.errors import Interrupted, UserError
 from deeppc.training.events import BatchDone, Event, Started
 from deeppc.training.interruption import Interruption
 

@@ -77,7 +77,7 @@ def _distance(other: Task, task: Task) -> tuple[bool | int, ...]:
 @cache
 def _presets(folder: Path | None) -> dict[Task, tuple[str, dict[str, Any]]]:
     """All presets: their names, and the settings that they state."""
-    from deeppc.search import presets
+    from deeppc import presets
 
     found = {}
     for name in presets.names(folder):

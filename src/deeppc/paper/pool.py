@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from deeppc.errors import DivergedError, Interrupted
+from deeppc.files import read_json, write_json
 from deeppc.paper.recipe import find
 from deeppc.paper.scales import Scale
+from deeppc.runs.folder import BEST, CHECKPOINT, MANIFEST, RESULT
 from deeppc.training.config import TrainConfig, to_table
-from deeppc.training.errors import DivergedError, Interrupted
 from deeppc.training.events import Listener
-from deeppc.training.rundir import BEST, CHECKPOINT, MANIFEST, RESULT, read_json, write_json
 
 if sys.platform != "win32":
     import fcntl
@@ -120,7 +121,7 @@ def failed(config: TrainConfig, recipe: str, reason: str) -> Run:
 
 
 def _complete(config: TrainConfig, folder: Path, recipe: str, scale: Scale, on_event: Listener) -> None:
-    from deeppc.training.loop import train
+    from deeppc.training.fit import train
 
     measure = find(recipe).measure
     if measure is not None and _status(folder) == "finished" and not (folder / BEST).exists():

@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from deeppc.errors import ConfigError
 from deeppc.paper.hyper import Task, settings_for
 from deeppc.paper.scales import Scale
 from deeppc.paper.tables import Entry, Table
 from deeppc.training.config import TrainConfig, for_algorithm
-from deeppc.training.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

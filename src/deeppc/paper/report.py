@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeppc.analysis import page, plots
-from deeppc.analysis.files import write_whole
-from deeppc.analysis.page import Html, element
-from deeppc.analysis.style import NARROW
 from deeppc.paper import results, tables
 from deeppc.paper.recipe import Picture, Recipe
 from deeppc.paper.tables import Table
+from deeppc.report import page, plots
+from deeppc.report.files import write_whole
+from deeppc.report.page import Html, element
+from deeppc.report.style import NARROW
 
 PAGE = "report.html"
 

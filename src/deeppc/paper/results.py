@@ -19,14 +19,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from deeppc.errors import RunError
+from deeppc.files import read_json, replacing, write_json
 from deeppc.paper import tables as tabular
 from deeppc.paper.pool import Run
 from deeppc.paper.recipe import Cell, Evidence, Picture, Place, Recipe
 from deeppc.paper.scales import Scale
 from deeppc.paper.tables import Table
+from deeppc.runs.folder import MANIFEST, provenance
 from deeppc.training.config import TrainConfig, to_table
-from deeppc.training.errors import RunError
-from deeppc.training.rundir import MANIFEST, provenance, read_json, replacing, write_json
 
 RESULT, MARKDOWN, CSV = "result.json", "result.md", "result.csv"
 

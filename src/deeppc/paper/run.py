@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deeppc.errors import ConfigError
+from deeppc.files import read_json
 from deeppc.paper import cost, grid, pool, results
 from deeppc.paper.grid import GridListener, Job
 from deeppc.paper.recipe import EXTRA, NAMES, Cell, Evidence, Place, Recipe, Tell, find
 from deeppc.paper.scales import ALL_DATA, NETS, SCALES, Scale, scale_for
 from deeppc.training.config import TrainConfig
-from deeppc.training.errors import ConfigError
-from deeppc.training.rundir import read_json
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from deeppc.training.errors import ConfigError
+from deeppc.errors import ConfigError
 
 NETS = ("vgg5", "vgg7", "vgg10", "vgg15", "resnet10", "resnet18")
 ALL_DATA = {name: name for name in ("cifar10", "cifar100", "tiny-imagenet")}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from deeppc.graph import Graph
+from deeppc.core.graph import Graph
+from deeppc.runs.folder import BEST, saved_config
 from deeppc.training.parts import Parts, prepare
-from deeppc.training.rundir import BEST, saved_config
 
 
 def load_trained(folder: Path) -> Parts:

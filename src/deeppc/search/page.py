@@ -8,11 +8,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from deeppc.analysis import page, plots, study_plots
-from deeppc.analysis.files import write_whole
-from deeppc.analysis.page import Html, element
-from deeppc.analysis.study_plots import Scale
-from deeppc.analysis.style import NARROW
+from deeppc.report import page, plots, study_plots
+from deeppc.report.files import write_whole
+from deeppc.report.page import Html, element
+from deeppc.report.study_plots import Scale
+from deeppc.report.style import NARROW
 from deeppc.search import importance as importances
 from deeppc.search.display import duration, settings
 from deeppc.search.importance import Importance

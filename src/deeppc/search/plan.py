@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from deeppc.errors import ConfigError, RunError
+from deeppc.files import read_json, write_json
 from deeppc.search import space as spaces
 from deeppc.search.space import Space
 from deeppc.training.config import TrainConfig, flag, from_table, to_table
-from deeppc.training.errors import ConfigError, RunError
-from deeppc.training.rundir import read_json, write_json
 
 STUDY, DATABASE, TRIALS, BEST, PAGE = "study.json", "study.db", "trials", "best.toml", "search.html"
 Pruner = Literal["median", "hyperband", "none"]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import deeppc
-from deeppc.search import presets
+from deeppc import presets
+from deeppc.errors import RunError
+from deeppc.files import read_json
 from deeppc.search.plan import Plan
 from deeppc.search.records import Trial, best_of, progress_of
 from deeppc.training.compare import COMPARISON, spread
 from deeppc.training.config import TrainConfig
-from deeppc.training.errors import RunError
-from deeppc.training.rundir import read_json
 
 
 def preset_of(plan: Plan, trials: Sequence[Trial]) -> tuple[TrainConfig, str]:

@@ -20,8 +20,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from deeppc.errors import ConfigError
 from deeppc.training.config import TrainConfig, algorithm_options, from_table, nearest, read_toml
-from deeppc.training.errors import ConfigError
 
 if TYPE_CHECKING:
     import optuna
@@ -355,7 +355,7 @@ def _levels(model: str) -> int:
 
 def _require_accepted(config: TrainConfig, dimension: Dimension) -> None:
     """Every value must suit the algorithm, too."""
-    from deeppc.algorithms import Algorithm
+    from deeppc.core.algorithms import Algorithm
 
     for value in dimension.ends():
         try:

@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deeppc.errors import ConfigError, RunError
 from deeppc.search import plan as plans
 from deeppc.search.plan import Plan
-from deeppc.training.errors import ConfigError, RunError
 
 if sys.platform != "win32":
     import fcntl

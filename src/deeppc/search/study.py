@@ -2,7 +2,7 @@
 
     result = search(Plan.of(TrainConfig(model="vgg5", dataset="cifar10", epochs=10), trials=40, jobs=2))
 
-A trial trains by :func:`deeppc.training.loop.train` and is judged by its best epoch on held-out images (with
+A trial trains by :func:`deeppc.training.fit.train` and is judged by its best epoch on held-out images (with
 ``select="test"``, the paper's protocol, on the test set; otherwise no test image is ever looked at). It is pruned when
 it is hopeless; one that diverges is recorded as failed, with its reason.
 """
@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deeppc.errors import DivergedError, Interrupted, RunError
+from deeppc.files import replacing
+from deeppc.runs.folder import LOCK
 from deeppc.search import ledger
 from deeppc.search import plan as plans
 from deeppc.search import storage as storages
@@ -26,10 +29,8 @@ from deeppc.search.plan import Plan
 from deeppc.search.records import Trial, best_of, progress_of, trials_of
 from deeppc.search.storage import Session
 from deeppc.training.config import TrainConfig, to_toml
-from deeppc.training.errors import DivergedError, Interrupted, RunError
 from deeppc.training.events import BatchDone, EpochDone, Event, Note, StopRun
 from deeppc.training.interruption import Interruption
-from deeppc.training.rundir import LOCK, replacing
 
 if TYPE_CHECKING:
     import optuna
@@ -136,7 +137,7 @@ def _train(session: Session, claim: Claim, folder: Path, stopped: Stopper, look:
     """One trial to its end, with what came out in the storage."""
     import torch
 
-    from deeppc.training.loop import train
+    from deeppc.training.fit import train
 
     plan = session.plan
     with storages.in_words(plan):

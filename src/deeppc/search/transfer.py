@@ -18,15 +18,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from deeppc.errors import ConfigError, Interrupted, RunError, UserError
+from deeppc.files import replacing, write_json
 from deeppc.search import plan as plans
 from deeppc.search import storage as storages
 from deeppc.search.plan import Plan
 from deeppc.search.records import Trial, best_of, trials_of
 from deeppc.training.compare import COMPARISON, Row, compare, spread
 from deeppc.training.config import TrainConfig
-from deeppc.training.errors import ConfigError, Interrupted, RunError, UserError
 from deeppc.training.events import Listener, Note, nobody
-from deeppc.training.rundir import replacing, write_json
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from deeppc import memory
+from deeppc.core import memory
+from deeppc.errors import RunError, UserError
 from deeppc.search import ledger
 from deeppc.search import plan as plans
 from deeppc.search import storage as storages
 from deeppc.search.ledger import Worker
 from deeppc.search.study import WAIT, Abandoned, Watcher, interrupted, work
-from deeppc.training.errors import RunError, UserError
 from deeppc.training.interruption import Interruption
 
 if TYPE_CHECKING:

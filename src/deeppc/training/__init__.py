@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError, UserError
 from deeppc.training.config import TrainConfig
-from deeppc.training.errors import ConfigError, DivergedError, Interrupted, RunError, UserError
 
 if TYPE_CHECKING:
-    from deeppc.training.loop import RunResult, train
+    from deeppc.training.fit import RunResult, train
     from deeppc.training.scores import evaluate
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "train",
 ]
 
-_LATE = {"RunResult": "loop", "evaluate": "scores", "train": "loop"}
+_LATE = {"RunResult": "fit", "evaluate": "scores", "train": "fit"}
 
 
 def __getattr__(name: str) -> Any:

@@ -25,8 +25,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
-from deeppc.training.errors import RunError
-from deeppc.training.rundir import replacing
+from deeppc.errors import RunError
+from deeppc.files import replacing
 
 Tensors = dict[str, Tensor]
 

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
+from deeppc.files import read_json, replacing, unused, write_json
+from deeppc.runs.folder import MANIFEST
 from deeppc.training.config import TrainConfig, for_algorithm, from_table, to_table
-from deeppc.training.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.training.events import Listener, Note, nobody
-from deeppc.training.rundir import MANIFEST, read_json, replacing, unused, write_json
 
 COMPARISON = "comparison.json"
 
@@ -143,7 +144,7 @@ def as_csv(comparison: Comparison) -> str:
 
 
 def _check(algorithms: Sequence[str], seeds: Sequence[int]) -> None:
-    from deeppc.algorithms import Algorithm
+    from deeppc.core.algorithms import Algorithm
 
     if not algorithms or not seeds:
         raise ConfigError("Say what to compare, e.g. --algorithms bp,pc+s+f --seeds 0,1,2.")
@@ -166,7 +167,7 @@ def _create(folder: Path) -> None:
 
 def _run(config: TrainConfig, on_event: Listener) -> dict[str, Any]:
     """The result of one run: from the start, or of what is left of it (of a finished one: nothing)."""
-    from deeppc.training.loop import train
+    from deeppc.training.fit import train
 
     assert config.run_dir is not None
     begun = (config.run_dir / MANIFEST).exists()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from deeppc.training.errors import ConfigError
+from deeppc.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import math
 
 from torch import Tensor
 
-from deeppc import probe
-from deeppc.algorithms import Algorithm
-from deeppc.graph import Graph
+from deeppc.core.algorithms import Algorithm
+from deeppc.core.graph import Graph
+from deeppc.diagnostics import updates as probe
 
 ByNode = dict[str, float | str]
 
@@ -25,7 +25,7 @@ def diagnose(algorithm: Algorithm, net: Graph, images: Tensor, labels: Tensor) -
     ``gap_ratio``  ``sqrt(MSE(x_0, x_T)) / energy``, for pc only.
 
     What is not finite is written as a string, "nan" or "inf", since JSON has no such numbers;
-    :func:`deeppc.probe.beside` and :func:`deeppc.probe.gaps` say when.
+    :func:`deeppc.diagnostics.updates.beside` and :func:`deeppc.diagnostics.updates.gaps` say when.
     """
     mine = probe.lesson(algorithm, net, images, labels)
     bp = mine if algorithm.family == "bp" else probe.lesson(probe.backprop_for(algorithm), net, images, labels)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deeppc.training.config import TrainConfig
-    from deeppc.training.loop import RunResult
+    from deeppc.training.fit import RunResult
     from deeppc.training.scores import Sums
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from deeppc.algorithms import Algorithm
+from deeppc.core.algorithms import Algorithm
+from deeppc.core.graph import Graph
 from deeppc.data import Batches, Dataset, Split, holdout, load
-from deeppc.graph import Graph
+from deeppc.errors import ConfigError
 from deeppc.models import build
 from deeppc.training.config import TrainConfig, algorithm_options
-from deeppc.training.errors import ConfigError
 
 
 @dataclass(frozen=True)

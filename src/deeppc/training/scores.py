@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from deeppc.core.graph import Graph
 from deeppc.data import Batches
-from deeppc.graph import Graph
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _work(evidence: Evidence) -> Table:
 
 def _epochs_until(goal: float, folder: Path) -> float | None:
     """Epochs until the accuracy on held-out images is ``goal``, between two epochs on a straight line; or None."""
-    from deeppc.analysis.records import number, read_run
+    from deeppc.report.records import number, read_run
 
     curve = [(0.0, 0.0)]
     for line in read_run(folder).metrics:
@@ -88,8 +88,8 @@ def _cost(config: TrainConfig) -> float:
     """Multiply-adds of a step relative to a backprop step."""
     import torch
 
-    from deeppc.algorithms import Algorithm
-    from deeppc.bench import cost, multiply_adds
+    from deeppc.bench.steps import cost, multiply_adds
+    from deeppc.core.algorithms import Algorithm
     from deeppc.models import build
     from deeppc.training.config import algorithm_options
 

@@ -100,8 +100,8 @@ def _moved(run: Run) -> dict[str, float]:
 
 def _traced(run: Run) -> Traced:
     """What the run's folder recorded, by epoch."""
-    from deeppc.analysis import records
     from deeppc.paper.figures import Traced
+    from deeppc.report import records
 
     metrics = records.read_metrics(run.folder / "metrics.jsonl")
     shares = records.energy_shares(metrics)
@@ -121,7 +121,7 @@ def measure(folder: Path, scale: Scale) -> Measured:
     inference step of the first batch in the trained network."""
     import torch
 
-    from deeppc.analysis.energy import EnergyTrace
+    from deeppc.diagnostics.energy import EnergyTrace
     from deeppc.paper.trained import load_trained, untrained
 
     trained = load_trained(folder)

@@ -69,7 +69,7 @@ def _name(ours: int, theirs: int) -> str:
 
 def _epoch(folder: Path, epoch: int) -> list[float]:
     """Gap ratios from the input to the output, then train and selection accuracy; empty if there was no such epoch."""
-    from deeppc.analysis import records
+    from deeppc.report import records
 
     for line in records.read_metrics(folder / "metrics.jsonl"):
         if line.get("epoch") == epoch:

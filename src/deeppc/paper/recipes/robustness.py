@@ -39,9 +39,9 @@ def cells(scale: Scale) -> list[Cell]:
 
 def measure(folder: Path, scale: Scale) -> Measured:
     """Temperature, and accuracy and adaECE on clean images and under every corruption."""
-    from deeppc.analysis.calibration import ada_ece, answers, fit_temperature
-    from deeppc.analysis.robustness import under_corruption
     from deeppc.data import Batches, Split
+    from deeppc.diagnostics.calibration import ada_ece, answers, fit_temperature
+    from deeppc.diagnostics.robustness import under_corruption
     from deeppc.paper.trained import load_trained
 
     trained = load_trained(folder)

@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deeppc.files import read_json, write_json
 from deeppc.paper import published
 from deeppc.paper.recipe import EXTRA, Cell, Evidence, Picture, Recipe, Tell
 from deeppc.paper.scales import Scale
 from deeppc.paper.tables import Entry, Table
-from deeppc.training.rundir import read_json, write_json
 
 if TYPE_CHECKING:
-    from deeppc import bench
+    from deeppc.bench import steps as bench
 
 NETS = ("VGG5", "VGG7", "VGG10", "ResNet10", "ResNet18")
 
@@ -35,7 +35,7 @@ def work(scale: Scale, folder: Path, tell: Tell) -> None:
     """Measure what is not in ``extra.json`` yet, net by net."""
     import torch
 
-    from deeppc import bench
+    from deeppc.bench import steps as bench
 
     path = folder / EXTRA
     record: dict[str, Any] = read_json(path) if path.exists() else {}
@@ -81,14 +81,14 @@ def _ratios() -> dict[tuple[str, str], tuple[float, float | None]]:
 
 
 def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
-    from deeppc.analysis.costs import costs
+    from deeppc.bench.costs import costs
 
     caption = "Time of a training step relative to backprop, with quartiles, and the bound by multiply-adds."
     return [Picture("time", partial(costs, _measured(evidence)), caption)]
 
 
 def _measured(evidence: Evidence) -> list[bench.Cell]:
-    from deeppc import bench
+    from deeppc.bench import steps as bench
 
     return [bench.Cell(**cell) for cell in evidence.extra.get("cells", [])]
 

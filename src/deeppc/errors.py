@@ -41,3 +41,15 @@ class Interrupted(UserError):  # noqa: N818 - the user asked for it, it is no er
         self.exit_code = 128 + signal
         go_on = f"deeppc {command} --resume --run-dir {shlex.quote(str(run_dir))}"
         super().__init__(f"Stopped {where}; everything is saved. Go on with:  {go_on}")
+
+
+class DataError(UserError):
+    """A data set that cannot be used as it is.
+
+    The message is plain prose that says what is wrong and what to do, so a command line can print it
+    without a traceback.
+    """
+
+
+class BadFileError(Exception):
+    """What is wrong inside a data set's files. `load` adds where they lie and what to do about it."""

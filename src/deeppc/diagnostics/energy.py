@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeppc.engine import State, half_square
+from deeppc.core.engine import State, half_square
 
 FloatArray = NDArray[np.float64]
 

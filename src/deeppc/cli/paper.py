@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
-from deeppc.cli_common import Command, NoBase, parts, seeds_of
-from deeppc.training.errors import ConfigError
+from deeppc.cli.common import Command, NoBase, parts, seeds_of
+from deeppc.errors import ConfigError
 
 if TYPE_CHECKING:
     from deeppc.paper.claims import Verdict
@@ -153,8 +153,8 @@ class PaperClaims(NoBase):
     """Write the table to this file, too."""
 
     def run(self) -> None:
+        from deeppc.files import replacing
         from deeppc.paper.claims import as_markdown, check, gather
-        from deeppc.training.rundir import replacing
 
         verdicts = check(gather(self.results, self.scale))
         _print_verdicts(verdicts)

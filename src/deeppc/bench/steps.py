@@ -21,9 +21,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from deeppc.algorithms import Algorithm
-from deeppc.engine import Work
-from deeppc.graph import Graph
+from deeppc.core.algorithms import Algorithm
+from deeppc.core.engine import Work
+from deeppc.core.graph import Graph
 from deeppc.models import build
 
 PLAIN = "torch"  # an ordinary training loop in torch, without deeppc
@@ -227,8 +227,8 @@ def machine() -> dict[str, object]:
 
 def save(folder: Path, setting: Setting, cells: Sequence[Cell]) -> None:
     """bench.json, bench.md, and the picture."""
-    from deeppc.analysis.costs import costs
-    from deeppc.analysis.plots import save as save_figure
+    from deeppc.bench.costs import costs
+    from deeppc.report.plots import save as save_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     record = {"setting": asdict(setting), "machine": machine(), "cells": [asdict(cell) for cell in cells]}

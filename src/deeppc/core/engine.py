@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from deeppc.graph import INPUT, Graph
-from deeppc.norm import freezable, frozen, random_state, replayed
+from deeppc.core.graph import INPUT, Graph
+from deeppc.core.norm import freezable, frozen, random_state, replayed
 
 Scale = float | Tensor
 Weight = Callable[[str, int], float]  # of a node at a step

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from deeppc.bench import machine, profiled, seconds, step
+from deeppc.bench.steps import machine, profiled, seconds, step
 from deeppc.models import build
 from deeppc.models.resnet import resnet
 
@@ -112,8 +112,8 @@ def as_markdown(points: Sequence[Point]) -> str:
 
 def save(folder: Path, points: Sequence[Point]) -> None:
     """scaling.json, scaling.md, and the picture."""
-    from deeppc.analysis.costs import scaling
-    from deeppc.analysis.plots import save as save_figure
+    from deeppc.bench.costs import scaling
+    from deeppc.report.plots import save as save_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     record = {"machine": machine(), "points": [asdict(point) for point in points]}

@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 
 from deeppc.data import Batches
+from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
+from deeppc.runs.folder import RunDir, default_run_dir, provenance, saved_config
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.checkpoint import Progress
 from deeppc.training.config import TrainConfig, fingerprint, horizon, require_same_run
 from deeppc.training.diagnostics import diagnose
-from deeppc.training.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.training.events import BatchDone, Ended, EpochDone, Finished, Listener, Note, Started, StopRun, nobody
 from deeppc.training.interruption import Interruption
 from deeppc.training.parts import Parts, prepare
-from deeppc.training.rundir import RunDir, default_run_dir, provenance, saved_config
 from deeppc.training.schedule import learning_rate
 from deeppc.training.scores import Score, Sums, evaluate
 

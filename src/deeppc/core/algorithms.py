@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from deeppc import engine, precision
-from deeppc.engine import Observer
-from deeppc.graph import INPUT, Graph
-from deeppc.inputs import check, target_for
-from deeppc.norm import unchanged_on_error
+from deeppc.core import engine, precision
+from deeppc.core.engine import Observer
+from deeppc.core.graph import INPUT, Graph
+from deeppc.core.inputs import check, target_for
+from deeppc.core.norm import unchanged_on_error
 
 
 @dataclass(frozen=True)

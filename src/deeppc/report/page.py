@@ -10,7 +10,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from deeppc.analysis.style import plain
+from deeppc.report.style import plain
 
 VOID = frozenset({"br", "img", "meta", "source"})  # elements without content
 DEEPEST = 4  # tables within tables that are still spelt out

@@ -25,13 +25,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from deeppc.analysis import records, style
-from deeppc.analysis.calibration import Reliability
-from deeppc.analysis.energy import EnergyTrace, FloatArray
-from deeppc.analysis.files import write_whole
-from deeppc.analysis.records import ACCURACIES, ByNode, Metrics, epochs, numbers, series
-from deeppc.analysis.records import energy_shares as read_shares
-from deeppc.analysis.style import GREY, INK, PALE, SMALL, WIDE, Margins
+from deeppc.diagnostics.calibration import Reliability
+from deeppc.diagnostics.energy import EnergyTrace, FloatArray
+from deeppc.report import records, style
+from deeppc.report.files import write_whole
+from deeppc.report.records import ACCURACIES, ByNode, Metrics, epochs, numbers, series
+from deeppc.report.records import energy_shares as read_shares
+from deeppc.report.style import GREY, INK, PALE, SMALL, WIDE, Margins
 
 __all__ = [
     "comparison",

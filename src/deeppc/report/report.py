@@ -16,12 +16,12 @@ from urllib.parse import quote
 import numpy as np
 from matplotlib.figure import Figure
 
-from deeppc.analysis import page, plots, records
-from deeppc.analysis.energy import FloatArray
-from deeppc.analysis.files import write_whole
-from deeppc.analysis.page import Html, element
-from deeppc.analysis.records import Run, mapping, number, numbers
-from deeppc.analysis.style import NARROW
+from deeppc.diagnostics.energy import FloatArray
+from deeppc.report import page, plots, records
+from deeppc.report.files import write_whole
+from deeppc.report.page import Html, element
+from deeppc.report.records import Run, mapping, number, numbers
+from deeppc.report.style import NARROW
 
 __all__ = ["write", "write_comparison"]
 

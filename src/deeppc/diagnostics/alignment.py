@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from deeppc import probe
-from deeppc.algorithms import Algorithm
-from deeppc.graph import Graph
+from deeppc.core.algorithms import Algorithm
+from deeppc.core.graph import Graph
+from deeppc.diagnostics import updates as probe
 
 
 def alignment(algorithm: Algorithm, net: Graph, images: Tensor, labels: Tensor) -> dict[str, float]:

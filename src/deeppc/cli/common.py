@@ -8,8 +8,8 @@ from typing import Annotated, Any, Protocol
 
 from tyro.conf import arg
 
+from deeppc.errors import ConfigError
 from deeppc.training.config import TrainConfig, from_table, read_toml
-from deeppc.training.errors import ConfigError
 
 Settings = Annotated[TrainConfig, arg(name="")]  # without a name of its own: its flags stand beside the command's
 
@@ -39,7 +39,7 @@ def base_settings(
     """
     layers: list[tuple[dict[str, Any], str]] = []
     if preset is not None:
-        from deeppc.search import presets
+        from deeppc import presets
 
         found = presets.load(preset)
         layers.append((found.table, str(found.path)))

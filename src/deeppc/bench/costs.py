@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from deeppc.analysis import style
-from deeppc.analysis.style import WIDE, Margins
+from deeppc.report import style
+from deeppc.report.style import WIDE, Margins
 
 if TYPE_CHECKING:
-    from deeppc.bench import Cell
-    from deeppc.scaling import Point
+    from deeppc.bench.scaling import Point
+    from deeppc.bench.steps import Cell
 
 
 def costs(cells: Sequence[Cell], *, width: float = WIDE) -> Figure:
@@ -51,7 +51,7 @@ def costs(cells: Sequence[Cell], *, width: float = WIDE) -> Figure:
 
 def scaling(points: Sequence[Point], *, width: float = WIDE) -> Figure:
     """Time above, memory below, a panel for each axis, in logarithms; beside each line its exponent."""
-    from deeppc.scaling import exponents
+    from deeppc.bench.scaling import exponents
 
     sheet = style.figure(width, 5.6, "How the cost of a step grows", "beside each line: its exponent")
     axes_names = list(dict.fromkeys(point.axis for point in points))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deeppc.analysis.energy import FloatArray, shares
+from deeppc.diagnostics.energy import FloatArray, shares
 
 Metrics = Sequence[Mapping[str, Any]]
 ABSURD = 1e30  # no accuracy, learning rate or time is as large, and squares of larger ones overflow in a picture

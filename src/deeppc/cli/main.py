@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 import tyro
 from tyro.conf import Positional, subcommand
 
-from deeppc import cli_paper, cli_search, memory
-from deeppc.cli_common import Command, NoBase, Settings, base_settings, parts, seeds_of
+from deeppc.cli import paper as cli_paper
+from deeppc.cli import search as cli_search
+from deeppc.cli.common import Command, NoBase, Settings, base_settings, parts, seeds_of
+from deeppc.core import memory
+from deeppc.errors import ConfigError, Interrupted, UserError
 from deeppc.training.config import TrainConfig
-from deeppc.training.errors import ConfigError, Interrupted, UserError
 from deeppc.training.events import Ended, Event, Listener, Note
 
 if TYPE_CHECKING:
@@ -39,13 +41,13 @@ class Train:
     """Print one JSON object per epoch and one for the result, and nothing else, on stdout."""
 
     def base(self) -> Train | None:
-        from deeppc.training.rundir import saved_config
+        from deeppc.runs.folder import saved_config
 
         settings = base_settings(self.settings, self.preset, self.config, saved_config)
         return None if settings is None else replace(self, settings=settings)
 
     def run(self) -> None:
-        from deeppc.training.loop import train
+        from deeppc.training.fit import train
 
         with _listening(self.json) as listener:
             train(self.settings, listener)
@@ -111,8 +113,8 @@ class Show(NoBase):
     def run(self) -> None:
         from rich.console import Console
 
-        from deeppc import drawing
         from deeppc.models import build
+        from deeppc.report import drawings as drawing
 
         try:
             net = build(
@@ -185,7 +187,8 @@ class Bench(NoBase):
         from rich.console import Console
         from rich.markdown import Markdown
 
-        from deeppc import bench, scaling
+        from deeppc.bench import scaling
+        from deeppc.bench import steps as bench
 
         for name in ("batch_size", "rounds", "threads"):
             if getattr(self, name) < 1:
@@ -301,7 +304,7 @@ def _listening(as_json: bool) -> Iterator[Listener]:
 def _try_report(function: str, folder: Path, listener: Listener) -> None:
     """Draw the curves and the report. The run is safe on the disk, so a failure here is only a remark."""
     try:
-        from deeppc.analysis import report
+        from deeppc.report import report
 
         listener(Note(f"report: {getattr(report, function)(folder)}"))
     except Exception as error:
@@ -337,7 +340,7 @@ def _print_comparison(comparison: Comparison, as_json: bool) -> None:
 
 def _for_users(error: Exception) -> bool:
     """Is it something a user can put right? (If the data room was never imported, it did not complain.)"""
-    data = sys.modules.get("deeppc.data.errors")
+    data = sys.modules.get("deeppc.errors")
     return isinstance(error, UserError) or (data is not None and isinstance(error, data.DataError))
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from deeppc.cli_common import Command, NoBase, Settings, base_settings, seeds_of
+from deeppc.cli.common import Command, NoBase, Settings, base_settings, seeds_of
+from deeppc.errors import ConfigError
 from deeppc.training.config import TrainConfig
-from deeppc.training.errors import ConfigError
 
 if TYPE_CHECKING:
     from deeppc.search.importance import Importance
@@ -109,7 +109,7 @@ class Search:
 
     def _train_best(self, result: SearchResult, seeds: list[int]) -> None:
         """The best settings under several seeds, in the study's folder; goes on if it was interrupted."""
-        from deeppc.cli import run_comparison
+        from deeppc.cli.main import run_comparison
         from deeppc.training.compare import COMPARISON
 
         folder = result.plan.folder / "seeds"
@@ -170,7 +170,7 @@ def _show_importance(found: Sequence[Importance]) -> None:
 
 
 def _write_text(path: Path, text: str) -> None:
-    from deeppc.training.rundir import replacing
+    from deeppc.files import replacing
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -288,7 +288,7 @@ class SearchPreset(NoBase):
     """Optuna storage URL of the study, if it needs a password."""
 
     def run(self) -> None:
-        from deeppc.search import presets
+        from deeppc import presets
         from deeppc.search.provenance import preset_of
 
         plan, trials = _read(self.study, self.storage)
@@ -306,7 +306,7 @@ class Presets(NoBase):
         from rich.console import Console
         from rich.text import Text
 
-        from deeppc.search import presets
+        from deeppc import presets
 
         console, names = Console(highlight=False), presets.names()
         for name in names:

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from deeppc.algorithms import Algorithm
-from deeppc.engine import State, half_square
-from deeppc.graph import Graph
-from deeppc.norm import random_state, set_random_state
+from deeppc.core.algorithms import Algorithm
+from deeppc.core.engine import State, half_square
+from deeppc.core.graph import Graph
+from deeppc.core.norm import random_state, set_random_state
 
 
 @dataclass(frozen=True)

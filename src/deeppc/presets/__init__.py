@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deeppc.errors import ConfigError
 from deeppc.search import space
 from deeppc.training.config import TrainConfig, from_table, nearest, read_toml, to_table
-from deeppc.training.errors import ConfigError
 
 SHIPPED = Path(__file__).parent.parent / "presets"
 _TASK = ("dataset", "labels", "model", "algorithm", "width", "norm")

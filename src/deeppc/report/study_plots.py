@@ -19,9 +19,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from deeppc.analysis import style
-from deeppc.analysis.energy import FloatArray
-from deeppc.analysis.style import GREY, INK, PALE, SMALL, WIDE, Margins
+from deeppc.diagnostics.energy import FloatArray
+from deeppc.report import style
+from deeppc.report.style import GREY, INK, PALE, SMALL, WIDE, Margins
 
 __all__ = ["Scale", "history", "importances", "learning", "parallel", "slices"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from deeppc.graph import INPUT, Graph
+from deeppc.core.graph import INPUT, Graph
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,9 +8,9 @@ from itertools import product
 
 from torch import nn
 
-from deeppc.analysis.calibration import ada_ece, answers
-from deeppc.analysis.corruption import KINDS, LEVELS, corrupt_split, require_known
 from deeppc.data import Batches, Dataset, Split
+from deeppc.diagnostics.calibration import ada_ece, answers
+from deeppc.diagnostics.corruption import KINDS, LEVELS, corrupt_split, require_known
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def under_corruption(
     """Evaluate ``net`` on ``split`` under every kind at every level, each in one pass over all the images.
 
     ``dataset`` says how images are normalised. ``temperature`` divides the logits before they are read as
-    probabilities: fit it on clean held-out images (:func:`deeppc.analysis.calibration.fit_temperature`). Level 0 is
+    probabilities: fit it on clean held-out images (:func:`deeppc.diagnostics.calibration.fit_temperature`). Level 0 is
     the clean split. Scores come kind by kind, each by its levels. Networks that are compared see the same images: they
     depend on ``seed`` alone.
 

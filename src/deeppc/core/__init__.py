@@ -1,0 +1,1 @@
+"""The core: graph, precision, engine, algorithms, normalisation. Imports torch and nothing else."""

@@ -1,0 +1,1 @@
+"""Tables, plots, pages and drawings of what a run left behind."""

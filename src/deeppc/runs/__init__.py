@@ -1,0 +1,1 @@
+"""The run folder: its files, who writes and reads them."""
