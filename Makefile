@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 PYTHON ?= python3
 
-.PHONY: install test demo lint types docs mutants clean
+.PHONY: install test test-outside demo lint types docs mutants clean
 
 install: .venv/installed
 
@@ -13,8 +13,15 @@ install: .venv/installed
 	touch $@
 
 # Processes of one thread each: two threads in each of two processes would be slower than one after the other.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4
+
+# All that needs no outside program.
 test: install
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 4 --cov --cov-fail-under=90
+	$(PYTEST) -m "not outside" --cov --cov-fail-under=90
+
+# What needs a browser or a database server; skipped where they are not installed.
+test-outside: install
+	$(PYTEST) -m outside
 
 demo: install
 	.venv/bin/deeppc compare --algorithms pc+s+f,bp --seeds 0
