@@ -1,8 +1,7 @@
-"""What the networks are made of: activations, norms, scaled channel counts, and rows of nodes."""
+"""Building blocks of the networks: activations, norms, scaled channel counts, and rows of nodes."""
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
@@ -25,7 +24,7 @@ NORMS = ("none", "bn", "bf")
 
 @dataclass(frozen=True)
 class Style:
-    """What the layers of one network have in common.
+    """The settings that the layers of one network share.
 
     ``width``       multiplies every channel count (rounded, at least 1).
     ``activation``  one of :data:`ACTIVATIONS`.
@@ -61,26 +60,26 @@ class Style:
 
 
 def parts(**modules: nn.Module | None) -> OrderedDict[str, nn.Module]:
-    """Named steps of one prediction, those that are None left out.
+    """Return the named steps of one prediction, those that are None left out.
 
-    By name, so that ``nodes.conv1.conv.weight`` is called so with and without a norm.
+    Named, so that ``nodes.conv1.conv.weight`` is called so with and without a norm.
     """
     return OrderedDict((name, module) for name, module in modules.items() if module is not None)
 
 
 def in_a_row(modules: Mapping[str, nn.Module]) -> Graph:
-    """Each node predicts the next: a :class:`deeppc.Chain` whose nodes have names."""
+    """Return the graph in which each node predicts the next: a :class:`deeppc.Chain` whose nodes have names."""
     parents = [INPUT, *modules]
     return Graph({v: (f, parents[i]) for i, (v, f) in enumerate(modules.items())})
 
 
 def choose(kind: str, name: str, choices: Collection[str]) -> str:
-    """``name``, if it is one of the choices; else an error with the nearest of them."""
-    if name in choices:
-        return name
-    near = difflib.get_close_matches(str(name).lower(), choices, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"unknown {kind} {name!r}: {hint}Choose {', '.join(choices)}")
+    """Return ``name`` if it is one of the choices; else raise an error that names the nearest."""
+    if name not in choices:
+        from deeppc.errors import nearest
+
+        raise ValueError(f"unknown {kind} {name!r}: {nearest(name, choices)}")
+    return name
 
 
 def check_sizes(in_shape: tuple[int, ...], classes: int) -> None:

@@ -10,8 +10,10 @@ from torch import nn
 
 from deeppc.core.graph import Graph
 from deeppc.models.layers import Style, check_sizes, in_a_row, parts
+from deeppc.models.registry import model
 
 
+@model("mlp")
 def mlp(
     hidden: Sequence[int] = (256, 256, 256),
     *,
@@ -22,7 +24,7 @@ def mlp(
     norm: str = "none",
     affine: bool = True,
 ) -> Graph:
-    """The chain ``hidden1, hidden2, ..., linear``; a hidden node is linear -> (norm) -> activation.
+    """Build the chain ``hidden1, hidden2, ..., linear``; a hidden node is linear -> (norm) -> activation.
 
     ``in_shape`` may have any number of dimensions; the rest as in :func:`deeppc.models.build`. Weights start as torch
     starts them.

@@ -24,11 +24,13 @@ Weights start as torch starts them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
 from deeppc.core.graph import INPUT, Graph, Sum
 from deeppc.models.layers import Style, check_images, parts
+from deeppc.models.registry import model
 
 BLOCKS = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2)}
 STEM_CHANNELS = 64  # those of the first stage too; each stage after it has twice the channels, at half the resolution
@@ -45,7 +47,7 @@ def resnet(
     affine: bool = True,
     aux: bool = True,
 ) -> Graph:
-    """A ResNet with so many ``blocks`` in each stage: (2, 2, 2, 2) has 18 levels, (3, 4, 6, 3) has 34.
+    """Build a ResNet with so many ``blocks`` in each stage: (2, 2, 2, 2) has 18 levels, (3, 4, 6, 3) has 34.
 
     Nodes: ``stem``, ``s1b1_m1``, ``s1b1_m2`` (and ``s1b1_a1``, ``s1b1_a2``) for stage 1, block 1, ..., ``head``. Images
     of any size fit. ``in_shape`` is (channels, height, width); the rest as in :func:`deeppc.models.build`.
@@ -104,3 +106,7 @@ def _projection(channels: int, out: int, stride: int) -> nn.Module:
     if channels >= 8 or stride == 1:
         return _conv(channels, out, 1, stride)
     return nn.Sequential(nn.MaxPool2d(1, stride), _conv(channels, out, 1))
+
+
+for _name, _blocks in BLOCKS.items():
+    model(_name)(partial(resnet, _blocks))

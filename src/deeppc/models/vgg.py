@@ -14,11 +14,13 @@ start as torch starts them.
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from torch import nn
 
 from deeppc.core.graph import Graph
 from deeppc.models.layers import Style, check_images, in_a_row, parts
+from deeppc.models.registry import model
 
 PLANS = {
     "vgg5": "128M 256M 512M 512vM",
@@ -38,7 +40,7 @@ def vgg(
     norm: str = "none",
     affine: bool = True,
 ) -> Graph:
-    """The chain ``conv1, conv2, ..., (hidden1, ...,) linear``. ``plan`` is a plan, not a name: ``vgg(PLANS["vgg5"])``.
+    """Build the chain ``conv1, conv2, ..., (hidden1, ...,) linear`` of a plan: ``vgg(PLANS["vgg5"])``.
 
     ``in_shape`` is (channels, height, width); the rest as in :func:`deeppc.models.build`.
     """
@@ -73,7 +75,7 @@ def vgg(
 
 
 def _parse(plan: str) -> tuple[list[tuple[int, bool, bool]], list[int]]:
-    """The convolutions as (channels, unpadded, pooled), and the sizes of the hidden linear layers."""
+    """Return the convolutions as (channels, unpadded, pooled), and the sizes of the hidden linear layers."""
     if not re.fullmatch(r"\d+v?M?( \d+v?M?)*( \d+L)*", plan):
         raise ValueError(
             f"cannot read the plan {plan!r}: expected convolutions such as 128, 128M, 128v, 128vM, then linear layers "
@@ -84,8 +86,12 @@ def _parse(plan: str) -> tuple[list[tuple[int, bool, bool]], list[int]]:
 
 
 def _smallest_image(convs: list[tuple[int, bool, bool]]) -> int:
-    """The height or width of which one pixel is left, found from the last layer back."""
+    """Return the height or width of which one pixel is left, found from the last layer back."""
     size = 1
     for _, unpadded, pooled in reversed(convs):
         size = size * (2 if pooled else 1) + (2 if unpadded else 0)
     return size
+
+
+for _name, _plan in PLANS.items():
+    model(_name)(partial(vgg, _plan))

@@ -1,0 +1,126 @@
+"""Networks by name: those registered here, and functions in files of your own."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from deeppc.core.graph import Graph
+from deeppc.models.layers import choose
+
+Builder = Callable[..., Graph]
+F = TypeVar("F", bound=Builder)
+
+_BUILDERS: dict[str, Builder] = {}
+
+
+def model(name: str) -> Callable[[F], F]:
+    """Register the decorated function under ``name``; :func:`build` calls it with the settings that it accepts."""
+
+    def register(builder: F) -> F:
+        _BUILDERS[name] = builder
+        return builder
+
+    return register
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the registered networks."""
+    return tuple(_BUILDERS)
+
+
+def build(
+    name: str,
+    classes: int = 10,
+    in_shape: tuple[int, ...] = (3, 32, 32),
+    width: float = 1.0,
+    activation: str = "gelu",
+    norm: str = "none",
+    aux: bool = True,
+    affine: bool = True,
+) -> Graph:
+    """Build the network called ``name``: one of :func:`names`, or ``path/to/file.py:function``.
+
+    ``classes``     size of the output.
+    ``in_shape``    shape of one sample, (channels, height, width); for ``mlp`` any shape. A ``ValueError`` says which
+                    images are too small for a VGG.
+    ``width``       multiplies every channel count (rounded, at least 1); 1.0 is the paper's net.
+    ``activation``  ``gelu`` (tanh form), ``relu``, ``leaky_relu`` or ``hard_tanh``.
+    ``norm``        ``none``, ``bf`` (BatchNorm freezing) or ``bn`` (the paper's failing baseline: running statistics
+                    move in every prediction).
+    ``aux``         auxiliary nodes on the skip paths of a ResNet; chains have no skip paths, and nothing changes.
+    ``affine``      whether norms learn a scale and a shift.
+
+    A function in a file is called with those of these settings that it has arguments for, and returns a
+    :class:`deeppc.Graph`. Raises ``ValueError`` where a setting, or the file, is wrong.
+    """
+    settings: dict[str, Any] = {
+        "classes": classes,
+        "in_shape": in_shape,
+        "width": width,
+        "activation": activation,
+        "norm": norm,
+        "aux": aux,
+        "affine": affine,
+    }
+    if ".py:" in name:
+        return _build_from_file(name, settings)
+    builder = _BUILDERS[choose("model", name, names())]
+    return builder(**_accepted(builder, settings))
+
+
+def _accepted(builder: Builder, settings: dict[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(builder).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return settings
+    return {key: value for key, value in settings.items() if key in parameters}
+
+
+def _build_from_file(spec: str, settings: dict[str, Any]) -> Graph:
+    path, _, function = spec.rpartition(":")
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ValueError(f"there is no file {path} to take the model {spec!r} from")
+    sys.path.insert(0, str(file.parent))  # as for a script: the file may import its neighbours
+    try:
+        builder = getattr(_import(file), function, None)
+        if not callable(builder):
+            raise ValueError(f"{path} has no function {function!r} to build a network with")
+        accepted = _accepted(builder, settings)
+        for key in settings.keys() - accepted.keys() - {"classes", "in_shape"}:
+            if settings[key] != inspect.signature(build).parameters[key].default:
+                raise ValueError(f"{key} is {settings[key]!r}, but {spec} has no argument of this name")
+        net = _run(spec, file, lambda: builder(**accepted))
+    finally:
+        sys.path.remove(str(file.parent))
+    if not isinstance(net, Graph):
+        raise ValueError(
+            f"{spec} returned a {type(net).__name__}, but a deeppc.Graph is needed: name each value node and the module "
+            "that predicts it, or put the layers of a sequence into deeppc.Chain(...)"
+        )
+    return net
+
+
+def _import(file: Path) -> Any:
+    name = f"deeppc_model_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    _run(str(file), file, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
+    return module
+
+
+def _run(what: str, file: Path, function: Callable[[], Any]) -> Any:
+    """Call ``function``; an error becomes a ValueError with the last line of ``file`` that it passed."""
+    try:
+        return function()
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        where = f" (line {lines[-1]})" if lines else ""
+        raise ValueError(f"{what} raised {type(error).__name__}: {error}{where}") from error
