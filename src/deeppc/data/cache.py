@@ -1,9 +1,11 @@
 """Decoded data sets on disk, so that a set is decoded once and then memory-mapped.
 
-One safetensors file a data set. It carries the fingerprint of the source it was decoded from, and a checksum
-of each part: a cache that is out of date, cut short or altered is decoded anew. It is written under another
-name and then renamed, so a reader never meets half a file.
+One safetensors file a data set. It carries the fingerprint of the source it was decoded from, and a checksum of each
+part: a cache that is out of date, cut short or altered is decoded anew. It is written under another name and then
+renamed, so a reader never meets half a file.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -14,33 +16,54 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pooch  # type: ignore[import-untyped]
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from deeppc.data.recipe import Decoded
-
 _VERSION = "1"  # to be raised when decoding changes, so that older caches are not read
 
 
+class Decoded(NamedTuple):
+    """A data set as arrays: ``train.images`` and ``test.images`` uint8 (N, C, H, W), and for each kind of label
+    ``train.<kind>`` and ``test.<kind>`` int64 (N,), whose class names are ``classes[<kind>]``."""
+
+    arrays: dict[str, NDArray[Any]]
+    classes: dict[str, tuple[str, ...]]
+
+
 class Tensors(NamedTuple):
-    """`Decoded`, as tensors. They are mapped copy-on-write: changing one never changes the file."""
+    """:class:`Decoded`, as tensors. They are mapped copy-on-write: changing one never changes the file."""
 
     arrays: dict[str, torch.Tensor]
     classes: dict[str, tuple[str, ...]]
 
 
 def folders(data_dir: Path) -> tuple[Path, Path]:
-    """Where to keep caches: beside the data, or else in the user's cache folder, apart for each data folder."""
+    """Return where to keep caches: beside the data, or else in the user's cache folder, apart for each data folder."""
     place = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
-    return data_dir / ".deeppc-cache", Path(pooch.os_cache("deeppc")) / place
+    user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return data_dir / ".deeppc-cache", user / "deeppc" / place
 
 
-def cached(name: str, fingerprint: str, places: Sequence[Path], decode: Callable[[], Decoded]) -> Tensors:
-    """What `decode` returns, from the first of `places` that has it or can be written to."""
-    key = f"{_VERSION}:{fingerprint}"
+def fingerprint(path: Path) -> str:
+    """Return a digest that changes whenever a file at or below ``path`` changes its name, size or time."""
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else walk(path):
+        status = file.stat()
+        name = file.relative_to(path.parent).as_posix()
+        digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
+    return digest.hexdigest()
+
+
+def walk(folder: Path) -> list[Path]:
+    """Return all files below ``folder``, sorted."""
+    return sorted(Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+
+
+def cached(name: str, key: str, places: Sequence[Path], decode: Callable[[], Decoded]) -> Tensors:
+    """Return what ``decode`` returns, from the first of ``places`` that has it under ``key`` or can be written to."""
+    key = f"{_VERSION}:{key}"
     files = [place / f"{name}.safetensors" for place in places]
     for file in files:
         if found := _read(file, key):

@@ -3,6 +3,8 @@
 A row is one image, channels first: 1,024 red, 1,024 green, 1,024 blue.
 """
 
+from __future__ import annotations
+
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeppc.data.recipe import Decoded, Recipe
+from deeppc.data.archives import Archive, BadFileError
+from deeppc.data.cache import Decoded
+from deeppc.data.registry import dataset
 from deeppc.data.unpickle import load_dict
-from deeppc.errors import BadFileError
 
 SHAPE = (3, 32, 32)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which files a CIFAR set has, and under which keys they keep labels and class names."""
+    """The files of a CIFAR set, and the keys under which they keep labels and class names."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -101,7 +104,7 @@ LAYOUT_100 = Layout(
     name_keys={"fine": "fine_label_names", "coarse": "coarse_label_names"},
 )
 
-CIFAR10 = Recipe(
+CIFAR10 = Archive(
     name="cifar10",
     archive="cifar-10-python.tar.gz",
     folder="cifar-10-batches-py",
@@ -115,7 +118,7 @@ CIFAR10 = Recipe(
     flip=True,
     sizes=(50_000, 10_000),
 )
-CIFAR100 = Recipe(
+CIFAR100 = Archive(
     name="cifar100",
     archive="cifar-100-python.tar.gz",
     folder="cifar-100-python",
@@ -129,3 +132,6 @@ CIFAR100 = Recipe(
     flip=True,
     sizes=(50_000, 10_000),
 )
+
+for _archive in (CIFAR10, CIFAR100):
+    dataset(_archive.name)(_archive)

