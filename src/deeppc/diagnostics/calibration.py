@@ -1,9 +1,9 @@
-"""Does the network know how sure it may be? Calibration with equal-mass bins, and the scale of the logits.
+"""Calibration: adaptive expected calibration error with equal-mass bins, and temperature scaling of the logits.
 
-logits, labels = answers(net, Batches(validation, dataset, augment=False, shuffle=False))
-temperature = fit_temperature(logits, labels)           # on held-out images
-logits, labels = answers(net, Batches(dataset.test, dataset, augment=False, shuffle=False))
-ada_ece(logits / temperature, labels)                   # on others
+    logits, labels = answers(net, Batches(validation, dataset, augment=False, shuffle=False))
+    temperature = fit_temperature(logits, labels)           # on held-out images
+    logits, labels = answers(net, Batches(dataset.test, dataset, augment=False, shuffle=False))
+    ada_ece(logits / temperature, labels)                   # on others
 
 A network that learnt one-hot labels by squared error answers with numbers around 0 and 1, whose softmax is nearly
 flat (at most 0.23 for one of ten classes). So its logits are scaled before they are read as probabilities.
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeppc.data import Batches
+from deeppc.diagnostics.contexts import evaluating
 
 FloatArray = NDArray[np.float64]
 
@@ -37,7 +38,7 @@ class Reliability:
 
 
 def ada_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
-    """Adaptive expected calibration error: mean of ``|accuracy - confidence|`` over equal-mass bins, from 0 to 1.
+    """Return the mean of ``|accuracy - confidence|`` over equal-mass bins, from 0 to 1: adaECE.
 
     logits (samples, classes), any scale; labels (samples,) class indices; for the rest see :func:`reliability`.
     """
@@ -46,7 +47,7 @@ def ada_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
 
 
 def reliability(logits: Tensor, labels: Tensor, bins: int = 15) -> Reliability:
-    """Confidence and accuracy of the top answer in ``bins`` bins, whose sizes differ by at most one sample.
+    """Return confidence and accuracy of the top answer in ``bins`` bins, whose sizes differ by at most one sample.
 
     Where samples of equal confidence lie on both sides of a border, each counts as right as they are on average, so
     the answer does not depend on the order of the samples. Fewer samples than bins: a bin each.
@@ -75,7 +76,7 @@ HALVINGS = 60
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The ``T`` for which ``softmax(logits / T)`` has the least negative log-likelihood of ``labels``.
+    """Return the ``T`` for which ``softmax(logits / T)`` has the least negative log-likelihood of ``labels``.
 
     logits (samples, classes), labels (samples,). Fit it on held-out images, and divide the logits of others by it.
     The likelihood is concave in ``1/T``, so there is one best value, and halving an interval finds it. It is at the
@@ -92,7 +93,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     chosen = logits.gather(1, labels.unsqueeze(1)).mean()
 
     def slope(sharpness: float) -> float:
-        """Of the negative log-likelihood, by ``1/T``: mean over samples of ``E_p[logit] - logit of the label``."""
+        """Slope of the negative log-likelihood by ``1/T``: mean over samples of ``E_p[logit] - logit of the label``."""
         return float((torch.softmax(sharpness * logits, dim=1) * logits).sum(dim=1).mean() - chosen)
 
     low, high = math.log(FLATTEST / unit), math.log(SHARPEST / unit)
@@ -103,18 +104,9 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
 
 def answers(net: nn.Module, batches: Batches) -> tuple[Tensor, Tensor]:
-    """The logits (samples, classes) of all the batches and their labels (samples,), on the CPU.
-
-    The network answers in eval mode; each of its modules is then put back into the mode that it was in.
-    """
-    training = {module: module.training for module in net.modules()}
-    net.eval()
-    try:
-        with torch.no_grad():
-            pairs = [(net(images).float().cpu(), labels.cpu()) for images, labels in batches.epoch(0)]
-    finally:
-        for module, was in training.items():
-            module.training = was
+    """Return the logits (samples, classes) of all batches in evaluation mode, and the labels (samples,), on the CPU."""
+    with evaluating(net):
+        pairs = [(net(images).float().cpu(), labels.cpu()) for images, labels in batches.epoch(0)]
     logits, labels = zip(*pairs, strict=True)
     return torch.cat(logits), torch.cat(labels)
 

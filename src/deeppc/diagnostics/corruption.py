@@ -1,4 +1,4 @@
-"""Six ways to spoil an image, each from not at all (level 0) to badly (level 0.5, at most 1).
+"""Six corruptions of images, from level 0 (none) to 0.5 (bad; at most 1), and the scores of a network under them.
 
 | kind | what ``level`` is |
 |---|---|
@@ -16,22 +16,25 @@ ones are nested: a pixel that is spoilt at one level is spoilt at every higher o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
-from deeppc.data import Split
+from deeppc.data import Batches, Dataset, Split
 from deeppc.data.seeding import generator
+from deeppc.diagnostics.calibration import ada_ece, answers
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
 CHUNK = 1000  # images that are corrupted at once: as floats, a whole split may not fit
 
 
 def corrupt(images: Tensor, kind: str, level: float, seed: int = 0) -> Tensor:
-    """``images``, float (N, C, H, W) with values in [0, 1], corrupted: the same shape, type, device and range.
+    """Corrupt ``images``, float (N, C, H, W) with values in [0, 1], keeping shape, type, device and range.
 
     These are images before normalisation; for those of a data set see :func:`corrupt_split`. The outcome depends on
     the arguments and on nothing else, neither torch's random state nor the device (up to rounding).
@@ -47,7 +50,7 @@ def corrupt(images: Tensor, kind: str, level: float, seed: int = 0) -> Tensor:
 
 
 def corrupt_split(split: Split, kind: str, level: float, seed: int = 0) -> Split:
-    """A split with its images corrupted and rounded back to uint8, to be loaded, normalised and evaluated as ever:
+    """Corrupt the images of a split, rounded back to uint8, so that they can be loaded and evaluated as ever:
     ``Batches(corrupt_split(dataset.test, "contrast", 0.3), dataset, augment=False, shuffle=False)``."""
     require_known(kind, level)
     rng = _random(kind, seed)  # one for all chunks: the outcome does not depend on their size
@@ -59,7 +62,7 @@ def corrupt_split(split: Split, kind: str, level: float, seed: int = 0) -> Split
 
 
 def require_known(kind: str, level: float) -> None:
-    """Raises ``ValueError`` for an unknown kind, and for a level outside of [0, 1]."""
+    """Raise ``ValueError`` for an unknown kind, and for a level outside of [0, 1]."""
     if kind not in _HOW:
         raise ValueError(f"unknown corruption {kind!r}: choose {', '.join(KINDS)}")
     if not 0 <= level <= 1:
@@ -136,3 +139,51 @@ _HOW: dict[str, Callable[[Tensor, float, np.random.Generator], Tensor]] = {
     "occlusion": _occlusion,
 }
 KINDS = tuple(_HOW)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy and adaECE (of the scaled logits) under one corruption at one level."""
+
+    kind: str
+    level: float
+    accuracy: float
+    ada_ece: float
+
+
+def under_corruption(
+    net: nn.Module,
+    split: Split,
+    kinds: Sequence[str] = KINDS,
+    levels: Sequence[float] = LEVELS,
+    *,
+    dataset: Dataset,
+    temperature: float = 1.0,
+    bins: int = 15,
+    seed: int = 0,
+    batch_size: int = 500,
+) -> list[Score]:
+    """Evaluate ``net`` on ``split`` under every kind at every level, each in one pass over all the images.
+
+    ``dataset`` says how images are normalised. ``temperature`` divides the logits before they are read as
+    probabilities: fit it on clean held-out images (:func:`deeppc.diagnostics.calibration.fit_temperature`). Level 0 is
+    the clean split. Scores come kind by kind, each by its levels. Networks that are compared see the same images: they
+    depend on ``seed`` alone.
+
+    Raises ``ValueError`` for a kind or level that does not exist, before anything is computed, and for logits that
+    are not finite.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, but must be positive")
+    for kind, level in product(kinds, levels):
+        require_known(kind, level)
+    device = next(net.parameters()).device
+
+    def score(kind: str, level: float) -> Score:
+        spoilt = corrupt_split(split, kind, level, seed)
+        batches = Batches(spoilt, dataset, batch_size, augment=False, shuffle=False, device=device)
+        logits, labels = answers(net, batches)
+        right = (logits.argmax(dim=1) == labels).double().mean()
+        return Score(kind, level, float(right), ada_ece(logits / temperature, labels, bins))
+
+    return [score(kind, level) for kind, level in product(kinds, levels)]

@@ -1,11 +1,11 @@
-"""Where the energy is: its share by node, and its path through a network during the inference of one batch.
+"""Energy by node: its shares, and its path through a network during the inference of one batch.
 
 trace = EnergyTrace()
-result = algorithm.gradients(net, images, labels, observe=trace)
+result = algorithm.gradients(net, inputs, targets, observe=trace)
 trace.energy                 # (nodes, steps), of this batch
 trace.shares                 # the same as fractions of each step's total
-shares(result.energy)        # what the weights of each node learnt from, as a fraction of the whole
-plots.heat_map(trace)        # the wave, as a picture
+shares(result.energy)        # what the weights of each node learn from, as a fraction of the whole
+report.plots.heat_map(trace) # the wave, as a picture
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeppc.core.engine import State, half_square
+from deeppc.core.energies import half_square
+from deeppc.core.state import State
 
 FloatArray = NDArray[np.float64]
 
 
 def shares(energy: Mapping[str, float | Tensor]) -> dict[str, float]:
-    """Each node's fraction of the total energy; all 0 where there is none.
+    """Return each node's fraction of the total energy; all 0 where there is none.
 
     A node whose energy has no share gets nan and is left out of the total, so that the others can still be compared:
     one that is not finite (a diverged run), or negative (the cross-entropy of an output nudged away from its target).
@@ -56,7 +57,7 @@ class EnergyTrace:
         self._every, self._batches = every, 0
         self.nodes: tuple[str, ...] = ()
         self.arrival: tuple[int, ...] = ()
-        self._steps: list[list[Tensor | None]] = []  # left on the device until somebody asks, so that no step waits
+        self._steps: list[list[Tensor | None]] = []  # left on the device until they are read, so that no step waits
 
     def __call__(self, t: int, state: State) -> None:
         self._batches += t == 0

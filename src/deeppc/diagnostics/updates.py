@@ -1,43 +1,42 @@
-"""What a batch would teach a network, found out without teaching it.
+"""Compare the weight updates of an algorithm with backprop's, and compute the gap ratio, without training.
 
-    mine = lesson(algorithm, net, images, labels)
-    theirs = lesson(backprop_for(algorithm), net, images, labels)
-    beside(mine, theirs)["3"].cosine          # does node "3" learn in backprop's direction?
-    gaps(mine)["3"]                           # how far its activity drifted for the energy that it learnt from
+    mine = probe(algorithm, net, inputs, targets)
+    theirs = probe(backprop_for(algorithm), net, inputs, targets)
+    compare_updates(mine, theirs)["3"].cosine      # does node "3" learn in backprop's direction?
+    gap_ratios(mine)["3"]                          # how far its activity drifted for the energy that it learns from
 
-A lesson is one whole training step whose weight updates are caught before they reach a weight. Weights, ``.grad``,
-running statistics and random numbers are afterwards as they were before, so a lesson may be taken in the middle of a
-training, which goes on to the same bits.
+A probe is one whole training step whose weight updates are caught before they reach a weight. Weights, ``.grad``,
+running statistics and random numbers are afterwards as they were before, so a training that is probed in the middle
+continues with the same bits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from deeppc.core.algorithms import Algorithm
-from deeppc.core.engine import State, half_square
+from deeppc.core.energies import half_square
 from deeppc.core.graph import Graph
-from deeppc.core.norm import random_state, set_random_state
+from deeppc.core.state import State
+from deeppc.diagnostics.contexts import untouched
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What one batch would teach. Only nodes with weights that want a gradient are here: others learn nothing.
+class Updates:
+    """The updates that one batch would cause, by node; only nodes with weights that want a gradient are here.
 
-    ``updates``  by node, for each of its weights: the gradient that an optimiser would have got (descent is minus
-                 that), None where no energy came. Of ipc, the sum over its T steps.
-    ``energy``   by node: what its weights learnt from, as in :class:`deeppc.Result`.
-    ``drift``    by node: root mean square of ``x_T - x_0`` over the batch and the node's units. pc only: empty for
-                 bp, which has no inference, and for ipc, which learns before the inference has ended.
+    ``updates``  for each weight of the node: the gradient that an optimiser would get (descent is minus that), None
+                 where no energy came. Of ipc, the sum over its T steps.
+    ``energy``   what the weights learn from, as in :class:`deeppc.Result`.
+    ``drift``    root mean square of ``x_T - x_0`` over the batch and the node's units. Empty for bp, which has no
+                 inference, and for ipc, which learns before the inference has ended.
     """
 
     updates: dict[str, list[Tensor | None]]
@@ -45,38 +44,41 @@ class Lesson:
     drift: dict[str, float]
 
 
-class Beside(NamedTuple):
-    """One node's update beside another algorithm's: cosine of the angle between them, and how many times as long.
+class Similarity(NamedTuple):
+    """Cosine of the angle between two updates, and the length of the first relative to the second.
 
-    nan where there is nothing to compare: an update that is 0, missing, or not finite.
+    nan where there is nothing to compare: an update that is 0, missing, or not finite. The size of an update that is
+    0 or missing is 0.
     """
 
     cosine: float
     size: float
 
 
-def lesson(algorithm: Algorithm, net: Graph, images: Tensor, labels: Tensor) -> Lesson:
-    """What ``algorithm`` would teach ``net`` by this batch, in the mode (train or eval) that the net is in.
+def probe(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> Updates:
+    """Return the updates of a training step on this batch, in the mode (train or eval) that the net is in.
 
-    ipc is followed with its weights held still: the sum of its T gradients is what plain SGD would change, divided by
-    its learning rate, as that rate goes to 0. So the answer is the algorithm's own, not the optimiser's.
+    inputs (batch, ...); targets (batch,) class indices, or a float target. Costs one training step.
 
-    Raises ``ValueError`` as a training step would, and for a network without weights to learn.
+    ipc is followed with its weights held still: the sum of its T gradients is the change by plain SGD, divided by the
+    learning rate, as that rate goes to 0. So the answer is the algorithm's own, not the optimiser's.
+
+    Raises ``ValueError`` as a training step would, and for a network without trainable weights.
     """
     parameters = {v: weights for v, weights in net.trainable().items() if weights}
     if not parameters:
-        raise ValueError("the network has no weights that want a gradient: there is nothing to teach it")
+        raise ValueError("the network has no trainable weights: every parameter has requires_grad=False")
     drift: dict[str, float] = {}
-    T = algorithm.T or net.L
+    last = getattr(algorithm, "T", None) or net.L
 
-    def watch(t: int, state: State) -> None:
-        if t == T:
+    def observe(t: int, state: State) -> None:
+        if t == last:
             drift.update({v: _root_mean_square(state.d.get(v)) for v in parameters})
 
-    with untouched(net, images.device):
+    with untouched(net, inputs.device):
         catcher = _Catcher(weight for weights in parameters.values() for weight in weights)
-        out = algorithm.step(net, images, labels, catcher, observe=watch)
-    return Lesson(
+        out = algorithm.step(net, inputs, targets, catcher, observe=observe)
+    return Updates(
         updates={v: [catcher.caught.get(weight) for weight in weights] for v, weights in parameters.items()},
         energy={v: float(out.energy[v]) for v in parameters},
         drift=drift,
@@ -84,50 +86,67 @@ def lesson(algorithm: Algorithm, net: Graph, images: Tensor, labels: Tensor) -> 
 
 
 def backprop_for(algorithm: Algorithm) -> Algorithm:
-    """Backprop of the same loss."""
-    return Algorithm(family="bp", loss=algorithm.loss)
+    """Return backprop of the same loss."""
+    loss = getattr(algorithm, "loss", None)
+    return Algorithm.parse("bp", loss=loss) if loss else Algorithm.parse("bp")
 
 
-def gaps(taught: Lesson) -> dict[str, float]:
-    """The paper's gap ratio by node: ``sqrt(MSE(x_0, x_T)) / energy``. Empty for bp and ipc.
+def compare_updates(a: Updates, b: Updates) -> dict[str, Similarity]:
+    """Compare each node's update in ``a`` with that in ``b``, all weights of a node as one vector."""
+    return {v: _similarity(update, b.updates[v]) for v, update in a.updates.items()}
+
+
+def compare_with_backprop(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> dict[str, Similarity]:
+    """Compare each node's update with backprop's, of the same loss on the same batch with the same dropout masks.
+
+    Cosine 1: the same direction; 0: unrelated; -1: the opposite. Gradients are compared, before any optimiser.
+    """
+    mine = probe(algorithm, net, inputs, targets)
+    return compare_updates(mine, probe(backprop_for(algorithm), net, inputs, targets))
+
+
+def gap_ratios(updates: Updates) -> dict[str, float]:
+    """Return the paper's gap ratio by node, ``sqrt(MSE(x_0, x_T)) / energy``, with the MSE over batch and units.
+
+    ``x_0`` is the feed-forward activity, ``x_T`` the relaxed one (of the output, the one it was clamped to). The
+    energy is that of the error which the learning rule uses: ``x_T - f_v(x_T,parents)`` by the standard rule,
+    ``x_T - mu0`` by the forward update. The latter is the drift itself, and gives a node of ``n`` units the ratio
+    ``2 / (n sqrt(MSE))``: there a large ratio means a small error and nothing else.
 
     nan where neither drift nor energy came, or the energy is negative (cross-entropy of an output nudged away from
     its target); inf where a node drifted and has no energy to learn from.
+
+    Raises ``ValueError`` for updates without a drift: bp has no inference, and ipc no single ``x_T``.
     """
-    return {v: _ratio(drift, taught.energy[v]) for v, drift in taught.drift.items()}
+    if not updates.drift:
+        raise ValueError("bp has no inference and ipc no single x_T, so they have no gap ratio: probe a pc algorithm")
+    return {v: _ratio(drift, updates.energy[v]) for v, drift in updates.drift.items()}
 
 
-def beside(mine: Lesson, theirs: Lesson) -> dict[str, Beside]:
-    """Each node's update in ``mine`` beside that in ``theirs``, all its weights taken as one vector."""
-    return {v: _beside(update, theirs.updates[v]) for v, update in mine.updates.items()}
+def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> dict[str, dict[str, float | str]]:
+    """Return the diagnostics of a line of ``metrics.jsonl``, by name, then by node that has trainable weights:
 
+    ``bp_cosine``  cosine of the node's weight update with backprop's.
+    ``bp_size``    its length relative to backprop's.
+    ``gap_ratio``  see :func:`gap_ratios`; for pc only.
 
-@contextmanager
-def untouched(net: nn.Module, device: torch.device) -> Iterator[None]:
-    """Whatever happens within: gradients, buffers and torch's random numbers are afterwards as they were."""
-    gradients = [(p, p.grad) for p in net.parameters()]
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in net.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-        if not is_lazy(buffer)
-    ]
-    stood = random_state(device)
-    for parameter, _ in gradients:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        with torch.no_grad():
-            for module, name, buffer, value in buffers:
-                module._buffers[name] = buffer.copy_(value)  # a module may have put another in its place
-        set_random_state(stood, device)
+    What is not finite is written as a string, "nan" or "inf", since JSON has no such numbers. Costs a training step
+    and one of backprop.
+    """
+    mine = probe(algorithm, net, inputs, targets)
+    backprop = mine if algorithm.family == "bp" else probe(backprop_for(algorithm), net, inputs, targets)
+    found = compare_updates(mine, backprop)
+    record = {
+        "bp_cosine": {v: similarity.cosine for v, similarity in found.items()},
+        "bp_size": {v: similarity.size for v, similarity in found.items()},
+    }
+    if mine.drift:
+        record["gap_ratio"] = gap_ratios(mine)
+    return {name: {v: x if math.isfinite(x) else str(x) for v, x in values.items()} for name, values in record.items()}
 
 
 class _Catcher(Optimizer):
-    """Stands where an optimiser stands, adds up the gradients that it is given, and moves nothing."""
+    """An optimiser that adds up the gradients it is given and moves nothing."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__(parameters, {})
@@ -149,12 +168,12 @@ def _ratio(drift: float, energy: float) -> float:
     return math.inf if energy == 0 and drift > 0 else math.nan
 
 
-def _beside(mine: list[Tensor | None], theirs: list[Tensor | None]) -> Beside:
-    dot = sum(_dot(a, b) for a, b in zip(mine, theirs, strict=True))
-    length, other = (math.sqrt(sum(_dot(a, a) for a in update)) for update in (mine, theirs))
+def _similarity(a: list[Tensor | None], b: list[Tensor | None]) -> Similarity:
+    dot = sum(_dot(x, y) for x, y in zip(a, b, strict=True))
+    length, other = (math.sqrt(sum(_dot(x, x) for x in update)) for update in (a, b))
     if not (0 < length < math.inf and 0 < other < math.inf):
-        return Beside(math.nan, 0.0 if length == 0 and 0 < other < math.inf else math.nan)
-    return Beside(max(-1.0, min(1.0, dot / length / other)), length / other)
+        return Similarity(math.nan, 0.0 if length == 0 and 0 < other < math.inf else math.nan)
+    return Similarity(max(-1.0, min(1.0, dot / length / other)), length / other)
 
 
 def _dot(a: Tensor | None, b: Tensor | None) -> float:

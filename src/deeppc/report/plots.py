@@ -1,335 +1,452 @@
-"""Pictures of a run, of a batch and of a comparison: plain data in, a matplotlib ``Figure`` out.
+"""Pictures of runs, batches and comparisons: plain data in, a matplotlib ``Figure`` out; and the tools to draw them.
 
-What they are for: in plain predictive coding the early layers hold many orders of magnitude less energy than the late
-ones, and spiking precision lifts them. So energy is drawn as a *share* on a logarithmic axis, nodes are coloured from
-the cool input to the hot output, and what no energy reached is marked as such instead of being dropped.
+In plain predictive coding the early layers hold many orders of magnitude less energy than the late ones, and spiking
+precision lifts them. So energy is drawn as a *share* on a logarithmic axis, nodes are coloured from the cool input to
+the hot output, and what no energy reached is marked as such instead of being dropped.
 
-``metrics`` is a list of one record per epoch, as in a run's ``metrics.jsonl``; accuracies are fractions. No pyplot, no
-global state: figures can be made in any thread, without a display. :func:`save` writes them as SVG and PNG.
+One style sheet, ``deeppc.mplstyle``, holds for all pictures and is in force only while one is drawn (:func:`styled`):
+the settings of the program around it are neither read nor changed. No pyplot, so no display is needed.
 """
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from io import BytesIO
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from deeppc.diagnostics.calibration import Reliability
 from deeppc.diagnostics.energy import EnergyTrace, FloatArray
-from deeppc.report import records, style
-from deeppc.report.files import write_whole
-from deeppc.report.records import ACCURACIES, ByNode, Metrics, epochs, numbers, series
-from deeppc.report.records import energy_shares as read_shares
-from deeppc.report.style import GREY, INK, PALE, SMALL, WIDE, Margins
+from deeppc.files import replacing
+from deeppc.report import records
+from deeppc.report.records import SPLITS, ByNode, Metrics, epochs, numbers, series
+from deeppc.report.tables import SUPERSCRIPTS, plain
 
-__all__ = [
-    "comparison",
-    "cosines",
-    "curves",
-    "energy_profile",
-    "energy_shares",
-    "gaps",
-    "heat_map",
-    "profiles",
-    "reliability",
-    "save",
-]
-
+SHEET = Path(__file__).with_name("deeppc.mplstyle")
+WIDTH = 8.0  # inches
+INK, GREY, PALE, GRID = "#212529", "#6c757d", "#adb5bd", "#e9ecef"
+HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b58900", "#7a5195", "#495057")  # as in the sheet
+SMALL, TITLE = 8.0, 12.0  # points
+DASHED = (0, (3, 3))
 NOT_REACHED = "not reached"
-NO_ENERGY = "No energy has been written down yet."
+NO_ENERGY = "No energy has been recorded yet."
 NO_DIAGNOSTICS = "Nothing on record: train with --diagnostics."
-PNG_DPI = 160
+End = tuple[str, Any, float, float]  # of a line: its name, colour, x and y
+_LOCK = threading.RLock()
 
 
-def curves(metrics: Metrics, *, selected: float | None = None, width: float = WIDE) -> Figure:
-    """Accuracy by epoch (train, validation and test, as far as known), and the learning rate in a thin panel below.
+# --- tools, also for the pictures of other packages ------------------------------------------------------------------
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the style of ``deeppc.mplstyle``. A context, and a decorator of functions that draw."""
+    with _LOCK, matplotlib.rc_context(fname=SHEET):  # matplotlib's settings belong to all threads
+        yield
+
+
+@styled()
+def sheet(title: str, note: str = "", *, height: float = 4.4, empty: str = "") -> Figure:
+    """Return a figure with a title, a grey line that says how to read it, and constrained layout below both.
+
+    ``empty`` says why there is nothing to show, in the middle of the sheet.
+    """
+    figure = Figure(figsize=(WIDTH, height))
+    figure.text(0.015, 1 - 0.12 / height, plain(title, 80), size=TITLE, weight="bold", va="top")
+    figure.text(0.015, 1 - 0.39 / height, note, size=SMALL, color=GREY, va="top")
+    figure.text(0.5, 0.45, empty, color=GREY, ha="center", va="center")
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(rect=(0, 0, 1, 1 - (0.7 if note else 0.45) / height), w_pad=0.08, h_pad=0.06)  # type: ignore[call-arg]
+    return figure
+
+
+def panels(figure: Figure, n: int, across: int, **options: Any) -> list[Axes]:
+    """Add ``n`` panels in rows of at most ``across``; options as of ``Figure.subplots``."""
+    grid = figure.subplots(math.ceil(n / across), min(n, across), squeeze=False, **options)
+    for unused in grid.flat[n:]:
+        unused.remove()
+    return list(grid.flat[:n])
+
+
+def hue(i: int) -> str:
+    """Return the colour of the i-th algorithm or line; after eight they repeat."""
+    return HUES[i % len(HUES)]
+
+
+def by_depth(n: int) -> list[tuple[float, ...]]:
+    """Return a colour for each of ``n`` nodes, from the cool input to the hot output, all readable on white."""
+    plasma = matplotlib.colormaps["plasma"]
+    return [tuple(plasma(x)) for x in np.linspace(0.02, 0.76, n)] if n > 1 else [tuple(plasma(0.76))]
+
+
+def heat() -> ListedColormap:
+    """Return inferno without its black and white ends, neither of which is to be taken for paper or ink."""
+    return ListedColormap(matplotlib.colormaps["inferno"](np.linspace(0.08, 0.96, 256)))
+
+
+def log_axis(axes: Axes, which: str, low: float | None = None, high: float | None = None, ticks: int = 7) -> None:
+    """Make the axis ``x`` or ``y`` logarithmic, from ``10**low`` to ``10**high`` if given, without minor ticks."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    if low is not None and high is not None:
+        (axes.set_xlim if which == "x" else axes.set_ylim)(10.0**low, 10.0**high)
+    axis = _axis(axes, which)
+    axis.set_major_locator(LogLocator(base=10, numticks=ticks))
+    axis.set_major_formatter(FuncFormatter(lambda x, _: f"10{f'{math.log10(x):.3g}'.translate(SUPERSCRIPTS)}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def percent_axis(axes: Axes, which: str, ticks: int = 6) -> None:
+    """Write the fractions of an axis as per cent."""
+    axis = _axis(axes, which)
+    axis.set_major_locator(MaxNLocator(nbins=ticks, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
+
+
+def epoch_axis(axes: Axes, numbers: Sequence[float] | FloatArray) -> None:
+    """Number the epochs below, in whole numbers."""
+    first, last = float(min(numbers)), float(max(numbers))
+    air = 0.5 if first == last else 0.02 * (last - first)
+    axes.set_xlim(first - air, last + air)
+    steps = MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1).tick_values(first, last)
+    axes.set_xticks([step for step in steps if first <= step <= last and step == int(step)])
+    axes.set_xlabel("epoch")
+
+
+def rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name one row at each whole number, from below."""
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.set_yticks(range(len(names)), [plain(name) for name in names])
+    axes.grid(False, axis="y")
+
+
+def write(axes: Axes, words: str, x: float, y: float, *, dx: float = 0.0, dy: float = 0.0, **options: Any) -> None:
+    """Write words at a place in the data, moved by points. Names are written as they are, never read as formulas."""
+    given: dict[str, Any] = {"size": SMALL, "va": "center", "annotation_clip": False, "parse_math": False}
+    axes.annotate(plain(words), (x, y), (dx, dy), textcoords="offset points", **(given | options))
+
+
+def label_ends(axes: Axes, ends: Sequence[End]) -> None:
+    """Write a name beside the end of each line, given as (name, colour, x, y), in order and kept apart.
+
+    Call it when all else is drawn: it reads the size of the axes, on any scale. Of more names than fit every so many
+    is written, counted from the last.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()
+    point = figure.dpi / 72  # pixels
+    gap, box = 1.2 * SMALL * point, axes.get_window_extent()
+    with np.errstate(all="ignore"):
+        places = [float(axes.transData.transform((x, y))[1]) for *_, x, y in ends]
+    known = [(end, place) for end, place in zip(ends, places, strict=True) if math.isfinite(place)]
+    known = known[::-1][:: max(1, math.ceil(len(known) / max(2, int(box.height / gap))))]
+    free = apart([place for _, place in known], gap, box.y0, box.y1)
+    for ((name, colour, x, y), place), new in zip(known, free, strict=True):
+        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6, "shrinkA": 0, "shrinkB": 3}
+        leader["relpos"] = (0, 0.5)  # to the beginning of the name, not across it
+        write(axes, name, x, y, dx=12, dy=(new - place) / point, color=colour, arrowprops=leader)
+
+
+def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Return places near ``wanted``, at least ``gap`` apart and within bounds, moved as little as can be.
+
+    Least squares under order: with ``k * gap`` taken off the k-th from below this is isotonic regression, which
+    pooling neighbours that are out of order solves.
+    """
+    order = np.argsort(wanted, kind="stable")
+    pools: list[tuple[float, int]] = []  # mean and size
+    for k, i in enumerate(order):
+        mean, size = wanted[i] - k * gap, 1
+        while pools and pools[-1][0] > mean:
+            before, n = pools.pop()
+            mean, size = (mean * size + before * n) / (size + n), size + n
+        pools.append((mean, size))
+    ceiling = max(low, high - (len(wanted) - 1) * gap)
+    relaxed = [min(max(mean, low), ceiling) for mean, size in pools for _ in range(size)]
+    places = [0.0] * len(wanted)
+    for k, i in enumerate(order):
+        places[i] = relaxed[k] + k * gap
+    return places
+
+
+def svg(figure: Figure) -> str:
+    """Return the figure as an SVG document without a background, its letters as shapes."""
+    drawing = io.StringIO()
+    with styled():
+        figure.savefig(drawing, format="svg", facecolor="none", metadata={"Date": None})
+    return drawing.getvalue()
+
+
+def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
+    """Write ``<stem>.svg`` and ``<stem>.png`` (on white), each whole or not at all. Returns both paths."""
+    vector, pixels = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
+    with replacing(vector) as temporary:
+        temporary.write_text(svg(figure), encoding="utf-8")
+    with styled(), replacing(pixels) as temporary:
+        figure.savefig(temporary, format="png", dpi=160, facecolor="white")
+    return vector, pixels
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+@styled()
+def curves(metrics: Metrics, *, selected: float | None = None) -> Figure:
+    """Draw the score by epoch (train, validation and test, as far as known), and the learning rate below.
 
     ``selected`` marks the epoch whose weights were kept.
     """
-    sheet = style.figure(width, 4.6, "Accuracy by epoch")
-    known = {key: y for key in ACCURACIES if np.isfinite(y := series(metrics, key)).any()}
+    score = records.score_name(metrics)
+    title = f"{score.capitalize() if score == 'accuracy' else score} by epoch"
+    known = {split: y for split in SPLITS if np.isfinite(y := series(metrics, f"{split}_{score}")).any()}
     if not known:
-        return style.nothing_to_show(sheet, "No epoch has finished yet.")
-    x = epochs(metrics)
-    room = 1.3 / (width - 0.97)
-    upper = style.panel(sheet, Margins(bottom=1.62, top=0.5))
-    lower = style.panel(sheet, Margins(top=3.35), sharex=upper)
-    for (key, y), colour in zip(known.items(), style.HUES, strict=False):
-        upper.plot(x, y, color=colour, label=key, **_stroke(x, 1.0 if key == "train_accuracy" else 2.0))
-    _name_curves(upper, x, known)
-    style.percent(upper, "y")
+        return sheet(title, empty="No epoch has finished yet.")
+    figure, x = sheet(title, height=4.6), epochs(metrics)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    ends = []
+    for (split, y), colour in zip(known.items(), HUES, strict=False):
+        upper.plot(x, y, color=colour, label=split, linewidth=1.0 if split == "train" else 2.0, **_dot(x))
+        last = y[np.isfinite(y)][-1]
+        value = f"{100 * last:.1f}%" if score == "accuracy" else f"{last:.3g}"
+        ends.append((f"{split} {value}", colour, float(x.max()), float(last)))
+    if score == "accuracy":
+        percent_axis(upper, "y")
     _learning_rate(lower, x, series(metrics, "lr_w"))
-    style.whole_epochs(lower, x, room)
-    upper.tick_params(labelbottom=False)
+    epoch_axis(lower, x)
     if selected is not None:
         for axes in (upper, lower):
-            axes.axvline(selected, color=PALE, linewidth=1, linestyle=(0, (3, 3)), zorder=0)
-        style.write(upper, "kept", selected, upper.get_ylim()[0], dx=4, dy=7, color=GREY)
-    return sheet
+            axes.axvline(selected, color=PALE, linewidth=1, linestyle=DASHED, zorder=0)
+        write(upper, "kept", selected, upper.get_ylim()[0], dx=4, dy=7, color=GREY)
+    label_ends(upper, ends)
+    return figure
 
 
-def energy_shares(metrics: Metrics, *, width: float = WIDE) -> Figure:
-    """Each node's share of the energy over the epochs, with the accuracy as a faint line: the paper's energy figure.
+@styled()
+def energy_shares(metrics: Metrics) -> Figure:
+    """Draw each node's share of the energy over the epochs, with the accuracy behind: the paper's energy figure.
 
     Where a node got no energy its line has a gap, and a hollow triangle stands on the floor of the axes. If the run
     recorded its diagnostics, a panel below has the cosine of each node's update with backprop's.
     """
-    table, cosine = read_shares(metrics), records.cosines(metrics)
-    below = 2.5 if cosine.nodes else 0.0
-    upper = 4.4 + 0.09 * max(0, min(len(table.nodes), 40) - 14)
-    note = "blue: near the input; orange: near the output; grey: accuracy (train dotted)"
-    if width < WIDE:
-        note = "blue: input; orange: output; grey: accuracy"
-    if (table.values == 0).any():
-        note += f"; ▽ {NOT_REACHED}"
-    sheet = style.figure(width, upper + below, "Share of the energy by node", note)
+    table, cosine = records.energy_shares(metrics), records.cosines(metrics)
+    title = "Share of the energy by node"
     if not table.nodes:
-        return style.nothing_to_show(sheet, NO_ENERGY)
-    margins = Margins(right=0.62)
-    axes = style.panel(sheet, replace(margins, bottom=margins.bottom + below))
+        return sheet(title, empty=NO_ENERGY)
+    note = "blue: near the input; orange: near the output"
+    note += "; grey: accuracy from 0 to 100% (train dotted)" if records.score_name(metrics) == "accuracy" else ""
+    note += f"; ▽ {NOT_REACHED}" if (table.values == 0).any() else ""
+    tall = 4.4 + 0.09 * max(0, min(len(table.nodes), 40) - 14)
+    figure = sheet(title, note, height=tall + (2.5 if cosine.nodes else 0.0))
+    axes, *below = panels(
+        figure, 2 if cosine.nodes else 1, 1, sharex=True, height_ratios=(tall, 2.5)[: 1 + bool(cosine.nodes)]
+    )
     low, floor = _floor(table.values)
-    style.decades(axes, "y", low, 0.15)
-    colours = style.by_depth(len(table.nodes))
-    for name, colour, y in zip(table.nodes, colours, table.values.T, strict=True):
-        axes.plot(table.epochs, _positive(y), color=colour, label=name, **_stroke(table.epochs, 1.8))
-        axes.plot(table.epochs[y == 0], np.full((y == 0).sum(), floor), color=colour, label=NOT_REACHED, **_HOLLOW)
-    bottom = axes
-    if cosine.nodes:
-        axes.tick_params(labelbottom=False)
-        bottom = style.panel(sheet, replace(margins, top=upper - 0.3), sharex=axes)
-        _cosines(bottom, cosine, below - 0.22, dict(zip(table.nodes, colours, strict=True)))
-    style.whole_epochs(bottom, table.epochs, _room_for_names(table.nodes, width, margins))
-    _name_nodes(axes, table, floor, upper - margins.bottom - margins.top)
-    style.label_axis(axes, "y", "share of energy")
-    _faint_accuracy(axes, metrics)
-    return sheet
+    log_axis(axes, "y", low, 0.15)
+    axes.set_ylabel("share of energy")
+    colours = dict(zip(table.nodes, by_depth(len(table.nodes)), strict=True))
+    epoch_axis(below[0] if below else axes, table.epochs)
+    _accuracy_behind(axes, metrics)
+    if below:
+        below[0].set_ylim(min(0.0, math.floor(10 * float(np.nanmin(cosine.values))) / 10) - 0.02, 1.04)
+        below[0].set_ylabel("cosine with backprop")
+        label_ends(below[0], _node_lines(below[0], cosine, colours))
+    label_ends(axes, _node_lines(axes, table, colours, floor))
+    return figure
 
 
-def cosines(metrics: Metrics, *, width: float = WIDE) -> Figure:
-    """Cosine of each node's weight update with backprop's over the epochs, as ``diagnostics`` recorded it."""
-    table = records.cosines(metrics)
-    sheet = style.figure(width, 4.4, "Direction of learning beside backprop", "1: backprop's direction; 0: unrelated")
+@styled()
+def gaps(metrics: Metrics) -> Figure:
+    """Draw the gap ratio of each node over the epochs; 0 and inf are breaks in the line."""
+    table, title = records.gap_ratios(metrics), "Gap ratio by node"
     if not table.nodes:
-        return style.nothing_to_show(sheet, NO_DIAGNOSTICS)
-    margins = Margins()
-    axes = style.panel(sheet, margins)
-    _cosines(axes, table, 4.4 - margins.bottom - margins.top, _depths(table.nodes))
-    style.whole_epochs(axes, table.epochs, _room_for_names(table.nodes, width, margins))
-    return sheet
-
-
-def gaps(metrics: Metrics, *, width: float = WIDE) -> Figure:
-    """The gap ratio of each node over the epochs, as ``diagnostics`` recorded it; 0 and inf are breaks in the line."""
-    table = records.gap_ratios(metrics)
-    sheet = style.figure(
-        width, 4.4, "Gap ratio by node", "drift of the activity for the energy that weights learn from"
-    )
-    if not table.nodes:
-        return style.nothing_to_show(sheet, NO_DIAGNOSTICS)
-    margins = Margins()
-    axes = style.panel(sheet, margins)
+        return sheet(title, empty=NO_DIAGNOSTICS)
+    figure = sheet(title, "drift of the activity for the energy that weights learn from")
+    axes = figure.subplots()
     low, high = (math.log10(end(table.values)) for end in (np.nanmin, np.nanmax))
-    style.decades(axes, "y", math.floor(low - 0.05), max(math.ceil(high + 0.05), math.floor(low) + 2))
-    _node_lines(axes, table, 4.4 - margins.bottom - margins.top, _depths(table.nodes))
-    style.whole_epochs(axes, table.epochs, _room_for_names(table.nodes, width, margins))
-    style.label_axis(axes, "y", "gap ratio")
-    return sheet
+    log_axis(axes, "y", math.floor(low - 0.05), max(math.ceil(high + 0.05), math.floor(low) + 2))
+    axes.set_ylabel("gap ratio")
+    epoch_axis(axes, table.epochs)
+    label_ends(axes, _node_lines(axes, table, dict(zip(table.nodes, by_depth(len(table.nodes)), strict=True))))
+    return figure
 
 
-def reliability(tables: Mapping[str, Reliability], *, width: float = WIDE) -> Figure:
-    """Accuracy by confidence, a line for each network: on the dashed diagonal it is as often right as it is sure."""
-    note = "a dot for each bin; below the diagonal: too sure of itself"
-    sheet = style.figure(width, 4.6, "Is it as often right as it is sure?", note)
-    if not tables:
-        return style.nothing_to_show(sheet, "Nothing has been measured.")
-    room = 0.3 + 0.085 * max(len(style.plain(name)) for name in tables)
-    margins = Margins(right=room, bottom=0.62)
-    axes = style.panel(sheet, margins)
-    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (3, 3)), label="calibrated", zorder=1)
-    axes.set_xlim(0, 1.02)
-    axes.set_ylim(0, 1.02)
-    ends = []
-    for (name, table), colour in zip(tables.items(), _cycle(len(tables)), strict=True):
-        x, y = table.confidence, table.accuracy
-        axes.plot(x, y, color=colour, label=name, linewidth=1.4, marker="o", markersize=4.5)
-        ends.append((name, colour, float(x[-1]), float(y[-1])))
-    _name_ends(axes, ends, 4.6 - margins.bottom - margins.top)
-    for which in ("x", "y"):
-        style.percent(axes, which)
-    style.label_axis(axes, "x", "confidence")
-    style.label_axis(axes, "y", "accuracy")
-    return sheet
-
-
-def energy_profile(metrics: Metrics, *, width: float = WIDE) -> Figure:
-    """Where the energy went: the share of every node at the first and at the last epoch, output on top.
-
-    The dashed line is an equal share for all.
-    """
-    table = read_shares(metrics)
+@styled()
+def energy_profile(metrics: Metrics) -> Figure:
+    """Draw the share of every node at the first and at the last epoch, the output on top, and an equal share."""
+    table, title = records.energy_shares(metrics), "Where the energy is"
     n = len(table.nodes)
-    pitch = 0.26 if n <= 24 else 0.19
-    sheet = style.figure(width, 1.5 + max(pitch * n, 1.2), "Where the energy is", _first_and_last(table) if n else "")
     if not n:
-        return style.nothing_to_show(sheet, NO_ENERGY)
-    axes = style.panel(sheet, Margins(left=0.42 + 0.085 * max(len(style.plain(v)) for v in table.nodes)))
+        return sheet(title, empty=NO_ENERGY)
+    a, b = (f"{epoch:g}" for epoch in table.epochs[[0, -1]])
+    note = f"epoch {b}" if a == b else f"hollow: epoch {a}; filled: epoch {b}"
+    figure = sheet(title, note, height=1.5 + max((0.26 if n <= 24 else 0.19) * n, 1.2))
+    axes = figure.subplots()
     low, floor = _floor(table.values[[0, -1]])
-    style.decades(axes, "x", low, 0.15, ticks=7 if width >= WIDE else 5)
-    rows, colours = np.arange(n), style.by_depth(n)
-    first, last = table.values[0], table.values[-1]
-    axes.axvline(1 / n, color=GREY, linewidth=1, linestyle=(0, (3, 3)), label="equal", zorder=1)
-    for y, a, b, colour in zip(rows, first, last, colours, strict=True):
-        if a > 0 and b > 0:
-            axes.plot([a, b], [y, y], color=colour, linewidth=2, alpha=0.45, zorder=2)
-    axes.scatter(_positive(first), rows, s=34, facecolor="white", edgecolor=colours, linewidth=1.4, label="first")
-    axes.scatter(_positive(last), rows, s=44, color=colours, label="last", zorder=3)
-    for y in rows[last == 0]:
+    log_axis(axes, "x", low, 0.15)
+    places, colours = np.arange(n), by_depth(n)
+    first, last = _positive(table.values[0]), _positive(table.values[-1])
+    axes.axvline(1 / n, color=GREY, linewidth=1, linestyle=DASHED, label="equal", zorder=1)
+    axes.hlines(places, first, last, colors=colours, linewidth=2, alpha=0.45, zorder=2)  # type: ignore[arg-type]
+    axes.scatter(first, places, s=34, facecolor="white", edgecolor=colours, linewidth=1.4, label="first", zorder=3)
+    axes.scatter(last, places, s=44, color=colours, label="last", zorder=3)
+    for y in places[table.values[-1] == 0]:
         axes.plot([floor], [y], color=colours[y], label=NOT_REACHED, **(_HOLLOW | {"marker": "<"}))
-        style.write(axes, NOT_REACHED, floor, y, dx=8, color=GREY)
-    _rows(axes, table.nodes)
-    style.label_axis(axes, "x", "share of energy (log scale; dashed: an equal share)")
-    return sheet
+        write(axes, NOT_REACHED, floor, y, dx=8, color=GREY)
+    rows(axes, table.nodes)
+    axes.set_xlabel("share of energy (log scale; dashed: an equal share)")
+    return figure
 
 
-def profiles(runs: Mapping[str, Metrics], *, width: float = WIDE) -> Figure:
-    """The last epoch's share by node, one line for each algorithm: who lifts the early layers, and how far.
+# --- a comparison ----------------------------------------------------------------------------------------------------
 
-    From the output, where energy enters, to the input: the way of the wave.
-    """
-    tables = {name: table for name, metrics in runs.items() if (table := read_shares(metrics)).nodes}
-    sheet = style.figure(
-        width, 4.4, "Share of the energy by depth", "last epoch; energy enters at the output and fades on its way"
-    )
+
+@styled()
+def profiles(runs: Mapping[str, Metrics]) -> Figure:
+    """Draw the last epoch's share by node, a line for each algorithm, from the output, where energy enters, on."""
+    tables = {name: table for name, metrics in runs.items() if (table := records.energy_shares(metrics)).nodes}
+    title = "Share of the energy by depth"
     if not tables:
-        return style.nothing_to_show(sheet, NO_ENERGY)
-    room = 0.3 + 0.075 * max(len(style.plain(name)) for name in tables)
-    axes = style.panel(sheet, Margins(right=room, bottom=0.62))
+        return sheet(title, empty=NO_ENERGY)
+    figure = sheet(title, "last epoch; energy enters at the output and fades on its way")
+    axes = figure.subplots()
     low, floor = _floor(np.concatenate([table.values[-1] for table in tables.values()]))
-    style.decades(axes, "y", low, 0.15)
+    log_axis(axes, "y", low, 0.15)
     ends = []
-    for (name, table), colour in zip(tables.items(), _cycle(len(tables)), strict=True):
-        x = np.linspace(0, 1, len(table.nodes)) if len(table.nodes) > 1 else np.zeros(1)
-        y = table.values[-1][::-1]
-        axes.plot(x, _positive(y), color=colour, label=name, linewidth=1.8, marker="o", markersize=4)
-        axes.plot(x[y == 0], np.full((y == 0).sum(), floor), color=colour, label=NOT_REACHED, **_HOLLOW)
-        ends.append((name, colour, 1.0, float(y[-1]) or floor))
+    for i, (name, table) in enumerate(tables.items()):
+        x, y = depths(len(table.nodes)), table.values[-1][::-1]
+        axes.plot(x, _positive(y), color=hue(i), label=name, marker="o")
+        axes.plot(x[y == 0], np.full((y == 0).sum(), floor), color=hue(i), label=NOT_REACHED, **_HOLLOW)
+        ends.append((name, hue(i), float(x[-1]), float(y[-1]) or floor))
+    name_depths(axes, [table.nodes for table in tables.values()])
+    axes.set_ylabel("share of energy")
+    label_ends(axes, ends)
+    return figure
+
+
+def depths(n: int) -> FloatArray:
+    """Return the places of ``n`` nodes from the output at 0 to the input at 1."""
+    return np.linspace(0.0, 1.0, n) if n > 1 else np.zeros(1)
+
+
+def name_depths(axes: Axes, networks: Sequence[Sequence[str]]) -> None:
+    """Name the nodes at :func:`depths` if all lines share one network (given input first), else only its two ends."""
     axes.set_xlim(-0.03, 1.03)
-    _name_ends(axes, ends, 4.4 - 0.62 - 0.72)
-    _name_depths(axes, tables)
-    style.label_axis(axes, "y", "share of energy")
-    return sheet
+    nodes = list(networks[0])[::-1]
+    if len({tuple(network) for network in networks}) > 1 or len(nodes) == 1:
+        axes.set_xticks([0, 1], ["output", "input"])
+        return
+    every = math.ceil(sum(len(plain(v)) + 2 for v in nodes) / 70)
+    axes.set_xticks(depths(len(nodes))[::every], [plain(v) for v in nodes[::every]])
+    axes.set_xlabel("node, from output to input")
 
 
-def comparison(rows: Sequence[Mapping[str, Any]], *, width: float = WIDE) -> Figure:
-    """Test accuracy by algorithm, every seed a dot, with mean and sample standard deviation; beside it the time."""
-    names = [str(row.get("algorithm", "?")) for row in rows]
-    pitch = 0.42 * len(rows)
-    stacked = width < WIDE
-    height = 1.35 + pitch + (0.95 + pitch if stacked else 0.0)
-    sheet = style.figure(width, height, "Accuracy and time by algorithm", "a dot for each seed; mean and std of seeds")
-    if not rows:
-        return style.nothing_to_show(sheet, "No run has finished yet.")
-    left = 0.42 + 0.085 * max(len(style.plain(name)) for name in names)
-    inner = width - left - 0.25
-    box = Margins(left=left, bottom=0.55)
-    accuracy = style.panel(
-        sheet, replace(box, bottom=0.55 + 0.95 + pitch) if stacked else replace(box, right=0.25 + 0.36 * inner)
-    )
-    time = style.panel(
-        sheet, replace(box, top=height - 0.55 - pitch) if stacked else replace(box, left=left + 0.7 * inner)
-    )
-    unit, seconds = _unit(rows)
-    for i, row in enumerate(rows):
-        y, colour = len(rows) - 1 - i, style.hue(i)
-        _seeds(accuracy, numbers(row.get("test_accuracy")), y, colour)
-        _seeds(time, numbers(row.get("seconds")) / seconds, y, colour)
-    style.percent(accuracy, "x")
-    accuracy.margins(x=0.08)
+@styled()
+def comparison(found: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw the test score by algorithm, every seed a dot, with mean and sample deviation; beside it the time.
+
+    ``found`` are the rows of ``comparison.json``.
+    """
+    score = records.score_name(found)
+    title = f"{score.capitalize() if score == 'accuracy' else score} and time by algorithm"
+    if not found:
+        return sheet(title, empty="No run has finished yet.")
+    figure = sheet(title, "a dot for each seed; mean and std of seeds", height=1.5 + 0.42 * len(found))
+    scores, time = figure.subplots(1, 2, sharey=True, width_ratios=(2, 1))
+    longest = max(float(numbers(row.get("seconds")).max(initial=0.0)) for row in found)
+    unit, seconds = next((u for u in (("hours", 3600.0), ("minutes", 60.0)) if longest >= 2 * u[1]), ("seconds", 1.0))
+    for i, row in enumerate(found):
+        _seeds(scores, numbers(row.get(f"test_{score}")), len(found) - 1 - i, hue(i))
+        _seeds(time, numbers(row.get("seconds")) / seconds, len(found) - 1 - i, hue(i))
+    if score == "accuracy":
+        percent_axis(scores, "x")
+    scores.margins(x=0.08)
     time.set_xlim(left=0)
     time.xaxis.set_major_locator(MaxNLocator(nbins=4))
-    for axes in (accuracy, time):
-        _rows(axes, names[::-1])
-    if not stacked:
-        time.set_yticklabels([])
-    style.label_axis(accuracy, "x", "test accuracy")
-    style.label_axis(time, "x", f"{unit} per run")
-    return sheet
+    for axes, words in ((time, f"{unit} per run"), (scores, f"test {score}")):
+        rows(axes, [str(row.get("algorithm", "?")) for row in found][::-1])
+        axes.set_xlabel(words)
+    return figure
 
 
-def heat_map(trace: EnergyTrace, *, width: float = WIDE) -> Figure:
-    """The energy of one batch by node and inference step: the wave that travels from the output (top) to the input.
+# --- a batch, a network ----------------------------------------------------------------------------------------------
+
+
+@styled()
+def heat_map(trace: EnergyTrace) -> Figure:
+    """Draw the energy of one batch by node and inference step: the wave from the output (top) to the input.
 
     Hatched cells have no energy yet. A ring stands where the wave along the main path is due; energy before it took a
     short cut.
     """
-    energy, n = trace.energy, len(trace.nodes)
-    pitch = 0.28 if n <= 20 else 0.18
-    height = 1.45 + max(pitch * n, 1.4)
-    sheet = style.figure(
-        width, height, "The wave of energy through one batch", "hatched: no energy yet; ring: where the wave is due"
-    )
+    energy, n, title = trace.energy, len(trace.nodes), "The wave of energy through one batch"
     if not energy.size:
-        return style.nothing_to_show(sheet, "No inference step was observed (backprop has none).")
-    box = Margins(left=0.42 + 0.085 * max(len(style.plain(v)) for v in trace.nodes), right=1.0)
-    axes = style.panel(sheet, box)
+        return sheet(title, empty="No inference step was observed (backprop has none).")
+    height = 1.45 + max((0.28 if n <= 20 else 0.18) * n, 1.4)
+    figure = sheet(title, "hatched: no energy yet; ring: where the wave is due", height=height)
+    axes = figure.subplots()
     axes.grid(False)
     steps = energy.shape[1]
-    axes.add_patch(
-        Rectangle((-0.5, -0.5), steps, n, facecolor="#f8f9fa", edgecolor="#ced4da", hatch="////", linewidth=0)
-    )
-    cells = axes.pcolormesh(
-        np.arange(steps),
-        np.arange(n),
-        np.ma.masked_invalid(np.log10(_positive(energy))),
-        cmap=heat(),
-        shading="nearest",
-    )
+    hatched: dict[str, Any] = {"facecolor": "#f8f9fa", "edgecolor": "#ced4da", "hatch": "////", "linewidth": 0}
+    axes.add_patch(Rectangle((-0.5, -0.5), steps, n, **hatched))
+    cells = wave(axes, energy)
     due = np.array([(a, y) for y, a in enumerate(trace.arrival) if a < steps])
     for colour, linewidth in ((INK, 2.6), ("white", 1.1)):  # a dark rim, to be seen on the bright cells too
         axes.scatter(due[:, 0], due[:, 1], s=16, facecolor="none", edgecolor=colour, linewidth=linewidth, label="due")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
-    _rows(axes, trace.nodes)
-    style.label_axis(axes, "x", "inference step")
-    scale = style.panel(sheet, replace(box, left=width - 0.8, right=0.64))
-    sheet.colorbar(cells, cax=scale)
-    style.dress(scale)
-    scale.grid(False)
-    scale.spines["bottom"].set_visible(False)
-    scale.yaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
-    style.label_axis(scale, "y", "log₁₀ energy")
-    return sheet
+    rows(axes, trace.nodes)
+    axes.set_xlabel("inference step")
+    heat_scale(figure, cells, [axes])
+    return figure
 
 
-def save(figure: Figure, path: Path) -> tuple[Path, Path]:
-    """Write ``path`` as .svg and as .png, each whole or not at all. Returns both paths.
-
-    Letters in the SVG are shapes, so that it looks the same on a computer without our font. It has no background;
-    the PNG is on white.
-    """
-    stem = path.name.removesuffix(".svg").removesuffix(".png")
-    svg, png = path.with_name(f"{stem}.svg"), path.with_name(f"{stem}.png")
-    write_whole(svg, as_svg(figure))
-    image = BytesIO()
-    figure.savefig(image, format="png", dpi=PNG_DPI, facecolor="white")
-    write_whole(png, image.getvalue())
-    return svg, png
+def wave(axes: Axes, energy: FloatArray, **options: Any) -> Any:
+    """Draw energies (nodes, steps) as a map of their logarithms, blank where there is none; for :func:`heat_scale`."""
+    shown = np.ma.masked_invalid(np.log10(_positive(energy)))
+    steps, nodes = np.arange(energy.shape[1]), np.arange(energy.shape[0])
+    return axes.pcolormesh(steps, nodes, shown, cmap=heat(), shading="nearest", **options)
 
 
-def as_svg(figure: Figure) -> bytes:
-    drawing = BytesIO()
-    figure.savefig(drawing, format="svg", facecolor="none", metadata={"Date": None})
-    return drawing.getvalue()
+def heat_scale(figure: Figure, cells: Any, beside: Sequence[Axes]) -> None:
+    """Draw the colour scale of :func:`wave` at the right of the panels."""
+    bar = figure.colorbar(cells, ax=list(beside), fraction=0.03, pad=0.02, label="log₁₀ energy")
+    bar.outline.set_visible(False)
+    bar.locator = MaxNLocator(nbins=7, integer=True)
+
+
+@styled()
+def reliability(tables: Mapping[str, Reliability]) -> Figure:
+    """Draw accuracy by confidence, a line for each network; on the dashed diagonal it is as often right as sure."""
+    title = "Is it as often right as it is sure?"
+    if not tables:
+        return sheet(title, empty="Nothing has been measured.")
+    figure = sheet(title, "a dot for each bin; below the diagonal: too sure of itself", height=4.6)
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHED, label="calibrated", zorder=1)
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+    ends = []
+    for i, (name, table) in enumerate(tables.items()):
+        axes.plot(table.confidence, table.accuracy, color=hue(i), label=name, linewidth=1.4, marker="o")
+        ends.append((name, hue(i), float(table.confidence[-1]), float(table.accuracy[-1])))
+    percent_axis(axes, "x")
+    percent_axis(axes, "y")
+    label_ends(axes, ends)
+    return figure
+
+
+# --- their parts -----------------------------------------------------------------------------------------------------
 
 
 _HOLLOW: dict[str, Any] = {
@@ -342,9 +459,13 @@ _HOLLOW: dict[str, Any] = {
 }
 
 
-def _stroke(x: FloatArray, linewidth: float) -> dict[str, Any]:
-    """A line; a single epoch is a dot, which a line would not show."""
-    return {"linewidth": linewidth, "solid_capstyle": "round", "marker": "o" if len(x) == 1 else "", "markersize": 5}
+def _axis(axes: Axes, which: str) -> Axis:
+    return axes.xaxis if which == "x" else axes.yaxis
+
+
+def _dot(x: FloatArray) -> dict[str, Any]:
+    """A single epoch is a dot, which a line would not show."""
+    return {"marker": "o" if len(x) == 1 else ""}
 
 
 def _positive(values: FloatArray) -> FloatArray:
@@ -366,162 +487,57 @@ def _floor(values: FloatArray) -> tuple[float, float]:
     return low, 10.0 ** (low * 0.985)
 
 
-def _cycle(n: int) -> list[str]:
-    return [style.hue(i) for i in range(n)]
-
-
-def _rows(axes: Axes, names: Sequence[str]) -> None:
-    """One row for each name, from below."""
-    axes.set_ylim(-0.6, len(names) - 0.4)
-    axes.set_yticks(range(len(names)), [style.plain(name) for name in names], parse_math=False)
-    axes.grid(False, axis="y")
-
-
 def _learning_rate(axes: Axes, x: FloatArray, y: FloatArray) -> None:
     """From 0 to its peak, and no more ticks than these two."""
-    axes.plot(x, y, color=GREY, label="lr_w", **_stroke(x, 1.2))
+    axes.plot(x, y, color=GREY, label="lr_w", linewidth=1.2, **_dot(x))
     peak = float(np.nanmax(y)) if np.isfinite(y).any() else 0.0
+    axes.set_yticks([0, peak] if peak > 0 else [], ["0", f"{peak:.2g}"] if peak > 0 else [])
     if peak > 0:
         axes.set_ylim(0, 1.1 * peak)
-        axes.set_yticks([0, peak], ["0", f"{peak:.2g}"])
-    else:
-        axes.set_yticks([])
-    axes.set_title("learning rate of the weights", size=SMALL, color=GREY, family=style.FONT, loc="left", pad=4)
+    axes.set_title("learning rate of the weights")
 
 
-def _name_curves(axes: Axes, x: FloatArray, known: Mapping[str, FloatArray]) -> None:
-    """Each curve's name and last value at its end."""
-    low, high = axes.get_ylim()
-    gap = 12.5 / (2.48 * style.POINTS) * (high - low)
-    ends = [(len(y) - 1 - int(np.argmax(np.isfinite(y[::-1]))), y) for y in known.values()]
-    places = style.apart([float(y[i]) for i, y in ends], gap, low, high)
-    for (key, y), (i, _), place, colour in zip(known.items(), ends, places, style.HUES, strict=False):
-        words = f"{key.removesuffix('_accuracy')} {100 * y[i]:.1f}%"
-        style.write(axes, words, float(x.max()), place, dx=8, color=colour, weight="bold")
+def _node_lines(axes: Axes, table: ByNode, colours: Mapping[str, Any], floor: float = math.nan) -> list[End]:
+    """Draw a line for each node and return the ends. Values of 0 stand on the floor, where there is one.
 
-
-def _depths(nodes: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    return dict(zip(nodes, style.by_depth(len(nodes)), strict=True))
-
-
-def _room_for_names(nodes: Sequence[str], width: float, margins: Margins) -> float:
-    """As a share of the axes."""
-    names = 0.28 + 0.075 * max(len(style.plain(v)) for v in nodes)
-    return min(0.45, names / (width - margins.left - margins.right))
-
-
-def _cosines(axes: Axes, table: ByNode, height: float, colours: Mapping[str, Any]) -> None:
-    """From 0, or from where the lowest is, to 1."""
-    lowest = float(np.nanmin(table.values))
-    axes.set_ylim(min(0.0, math.floor(10 * lowest) / 10) - 0.02, 1.04)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-    _node_lines(axes, table, height, colours)
-    style.label_axis(axes, "y", "cosine with backprop")
-
-
-def _node_lines(axes: Axes, table: ByNode, height: float, colours: Mapping[str, Any]) -> None:
-    """A line for each node, its name at the end. ``height`` of the axes in inches."""
-    ends = []
+    Nodes whose lines end on the floor share one name, from the first to the last of them.
+    """
+    ends: list[End] = []
+    unreached: list[End] = []
     for v, y in zip(table.nodes, table.values.T, strict=True):
-        colour = colours.get(v, GREY)
-        axes.plot(table.epochs, y, color=colour, label=v, **_stroke(table.epochs, 1.8))
+        colour, zero = colours.get(v, GREY), (y == 0) & math.isfinite(floor)
+        axes.plot(table.epochs, np.where(zero, np.nan, y), color=colour, label=v, **_dot(table.epochs))
+        if math.isfinite(floor):
+            axes.plot(table.epochs[zero], np.full(zero.sum(), floor), color=colour, label=NOT_REACHED, **_HOLLOW)
         known = np.flatnonzero(np.isfinite(y))
         if known.size:
-            ends.append((v, colour, float(table.epochs[known[-1]]), float(y[known[-1]])))
-    _name_ends(axes, _thinned(ends, height), height)
-
-
-def _thinned(ends: Sequence[tuple[str, Any, float, float]], height: float) -> list[tuple[str, Any, float, float]]:
-    """As many as fit, every so many from the output, so that it keeps its name."""
-    fits = max(2, int(height * style.POINTS / (SMALL * 1.2)) - 1)
-    return list(ends)[::-1][:: max(1, math.ceil(len(ends) / fits))]
-
-
-def _name_nodes(axes: Axes, table: ByNode, floor: float, height: float) -> None:
-    """Each node's name at the end of its line (of very many, every so many); those without energy together."""
-    ends, unreached = [], []
-    for v, colour, y in zip(table.nodes, style.by_depth(len(table.nodes)), table.values.T, strict=True):
-        known = np.flatnonzero(np.isfinite(y))
-        if known.size and y[known[-1]] == 0:
-            unreached.append((v, colour, float(table.epochs[known[-1]]), floor))
-        elif known.size:
-            ends.append((v, colour, float(table.epochs[known[-1]]), float(y[known[-1]])))
-    ends = _thinned(ends, height)
+            on_floor = bool(zero[known[-1]])
+            end = (v, colour, float(table.epochs[known[-1]]), floor if on_floor else float(y[known[-1]]))
+            (unreached if on_floor else ends).append(end)
     if unreached:
-        (first, colour, x, y), last = unreached[0], unreached[-1][0]
-        ends.append((first if first == last else f"{first}…{last}", colour, x, y))
-    _name_ends(axes, ends, height)
+        (first, *rest), last = unreached[0], unreached[-1][0]
+        ends.insert(0, (first if first == last else f"{first}…{last}", *rest))
+    return ends
 
 
-def _name_ends(axes: Axes, ends: Sequence[tuple[str, Any, float, float]], height: float) -> None:
-    """Names beside the last points (x, y) of lines in axes of ``height`` inches, kept apart."""
-    logarithmic = axes.get_yscale() == "log"
-    ends = [end for end in ends if end[-1] > 0 or not logarithmic]  # not those whose value is unknown
-    scale: Callable[[float], float] = math.log10 if logarithmic else float
-    low, high = (scale(limit) for limit in axes.get_ylim())
-    gap = SMALL * 1.2 / (height * style.POINTS) * (high - low)
-    places = style.apart([scale(y) for *_, y in ends], gap, low, high)
-    for (name, colour, x, y), place in zip(ends, places, strict=True):
-        shift = (place - scale(y)) / (high - low) * height * style.POINTS
-        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6, "shrinkA": 0, "shrinkB": 3}
-        leader["relpos"] = (0, 0.5)  # to the beginning of the name, not across it
-        style.write(axes, name, x, y, dx=14, dy=float(shift), color=colour, arrowprops=leader)
-
-
-def _name_depths(axes: Axes, tables: Mapping[str, ByNode]) -> None:
-    """Below, the names of the nodes if all runs share one network, else only its two ends."""
-    networks = {table.nodes for table in tables.values()}
-    nodes = next(iter(networks))[::-1]
-    if len(networks) > 1 or len(nodes) == 1:
-        axes.set_xticks([0, 1], ["output", "input"])
-        return
-    every = math.ceil(sum(len(style.plain(v)) + 2 for v in nodes) / 60)
-    places = np.linspace(0, 1, len(nodes))
-    axes.set_xticks(places[::every], [style.plain(v) for v in nodes[::every]], parse_math=False)
-    style.label_axis(axes, "x", "node, from output to input")
-
-
-def _first_and_last(table: ByNode) -> str:
-    first, last = (f"{epoch:g}" for epoch in table.epochs[[0, -1]])
-    return f"epoch {last}" if first == last else f"hollow: epoch {first}; filled: epoch {last}"
-
-
-def _faint_accuracy(axes: Axes, metrics: Metrics) -> None:
-    """Accuracy behind the energy, on an axis of its own at the right."""
+def _accuracy_behind(axes: Axes, metrics: Metrics) -> None:
+    """Accuracy behind the energy, from 0 to 100 % over the height of the axes."""
     right = axes.twinx()
-    style.dress(right)
-    right.grid(False)
-    right.spines["bottom"].set_visible(False)
     axes.set_zorder(right.get_zorder() + 1)
-    x = epochs(metrics)
-    for key, dashes in (("train_accuracy", ":"), ("validation_accuracy", "-"), ("test_accuracy", "--")):
-        if np.isfinite(y := series(metrics, key)).any():
-            right.plot(x, y, color=PALE, linewidth=1.3, linestyle=dashes, label=key)
+    for split, dashes in zip(SPLITS, (":", "-", "--"), strict=True):
+        if np.isfinite(y := series(metrics, f"{split}_accuracy")).any():
+            right.plot(epochs(metrics), y, color=PALE, linewidth=1.3, linestyle=dashes, label=f"{split}_accuracy")
     right.set_ylim(0, 1)
-    style.percent(right, "y")
-    right.tick_params(labelcolor=GREY)
+    right.set_yticks([])
 
 
 def _seeds(axes: Axes, values: FloatArray, y: float, colour: str) -> None:
     """Every seed a dot; above them the mean, with a bar of one sample standard deviation to each side."""
     if not values.size:
-        style.write(axes, "no result", 0.5, y, color=GREY, xycoords=axes.get_yaxis_transform())
+        write(axes, "no result", 0.5, y, color=GREY, xycoords=axes.get_yaxis_transform())
         return
     axes.scatter(values, np.full(len(values), y - 0.14), s=26, color=colour, alpha=0.55, linewidth=0, label="seeds")
     mean = float(values.mean())
-    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    axes.plot([mean - spread, mean + spread], [y + 0.12] * 2, color=colour, linewidth=3, label="std")
-    axes.plot(
-        [mean], [y + 0.12], color=INK, marker="|", markersize=11, markeredgewidth=1.8, linestyle="none", label="mean"
-    )
-
-
-def _unit(rows: Sequence[Mapping[str, Any]]) -> tuple[str, float]:
-    """The unit of time that the longest run wants, and its seconds."""
-    longest = max((float(numbers(row.get("seconds")).max(initial=0.0)) for row in rows), default=0.0)
-    return next((unit for unit in (("hours", 3600.0), ("minutes", 60.0)) if longest >= 2 * unit[1]), ("seconds", 1.0))
-
-
-def heat() -> ListedColormap:
-    """inferno without its black and white ends: neither is to be taken for the paper or for the ink."""
-    return ListedColormap(matplotlib.colormaps["inferno"](np.linspace(0.08, 0.96, 256)))
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    axes.plot([mean - deviation, mean + deviation], [y + 0.12] * 2, color=colour, linewidth=3, label="std")
+    axes.plot([mean], [y + 0.12], "|", color=INK, markersize=11, markeredgewidth=1.8, label="mean")

@@ -1,0 +1,49 @@
+"""Contexts that leave a network as it was, for diagnostics in the middle of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from deeppc.core.norm import random_state, set_random_state
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Put ``net`` in evaluation mode without gradients; restore the mode of each module afterwards."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def untouched(net: nn.Module, device: torch.device) -> Iterator[None]:
+    """Restore gradients, buffers and torch's random numbers afterwards, whatever happens within."""
+    gradients = [(p, p.grad) for p in net.parameters()]
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in net.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if not is_lazy(buffer)
+    ]
+    generators = random_state(device)
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        with torch.no_grad():
+            for module, name, buffer, value in buffers:
+                module._buffers[name] = buffer.copy_(value)  # a module may have put another in its place
+        set_random_state(generators, device)

@@ -1,0 +1,47 @@
+"""Count the multiply-adds of a training step: a bound on what it costs that no machine's noise can move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from deeppc.core.graph import Graph
+from deeppc.core.state import Work
+from deeppc.diagnostics.contexts import evaluating
+
+
+def multiply_adds(net: Graph, sample: Tensor) -> dict[str, int]:
+    """Count the multiply-adds of predicting each node once for one sample, by its convolutions and linear layers.
+
+    sample (1, ...). The network is left as it was.
+    """
+    counts = dict.fromkeys(net.nodes, 0)
+    handles = []
+    for v, module in net.nodes.items():
+
+        def count(layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor, v: str = v) -> None:
+            weight = layer.weight
+            assert isinstance(weight, Tensor)
+            positions = out[0].numel() // weight.shape[0]
+            counts[v] += weight.numel() * positions
+
+        layers = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+        handles += [layer.register_forward_hook(count) for layer in layers]
+    try:
+        with evaluating(net):
+            net(sample)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return counts
+
+
+def step_cost(work: Work, costs: Mapping[str, int]) -> int:
+    """Return the multiply-adds of a step for one sample, given ``Result.work`` and :func:`multiply_adds`.
+
+    A prediction, a pull-back and a weight gradient of a node cost the same.
+    """
+    return sum(
+        macs * (work.predictions[v] + work.pull_backs[v] + work.weight_gradients[v]) for v, macs in costs.items()
+    )
