@@ -1,1 +1,1 @@
-"""The core: graph, precision, engine, algorithms, normalisation. Imports torch and nothing else."""
+"""The core: graph, precision, state, inference, learning, algorithms, normalisation. Imports torch and itself only."""

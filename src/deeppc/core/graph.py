@@ -69,14 +69,14 @@ class Graph(nn.Module):
         self.trainable()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The feed-forward pass: what the network answers at test time."""
+        """Run the feed-forward pass: what the network answers at test time."""
         values = {INPUT: x}
         for v, module in self.nodes.items():
             values[v] = module(*(values[p] for p in self.parents[v]))
         return values[self.output]
 
     def trainable(self) -> dict[str, list[nn.Parameter]]:
-        """The parameters of each node that want a gradient. Refuses what two nodes share."""
+        """Return the parameters of each node that want a gradient. ``ValueError`` if two nodes share one."""
         owner: dict[Tensor, str] = {}
         for v, module in self.nodes.items():
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
@@ -87,8 +87,12 @@ class Graph(nn.Module):
                     )
         return {v: [p for p in module.parameters() if p.requires_grad] for v, module in self.nodes.items()}
 
+    def hidden_parents(self, v: str) -> list[str]:
+        """The parents of ``v`` without the input, each once."""
+        return [p for p in dict.fromkeys(self.parents[v]) if p != INPUT]
+
     def balance(self) -> Graph:
-        """The same network (and the same modules) with identity nodes on every edge that skips levels.
+        """Return the same network (and the same modules) with identity nodes on every edge that skips levels.
 
         Afterwards each edge joins neighbouring levels, so ``hops == arrival`` everywhere. Edges from one parent
         share one line of identity nodes.
@@ -118,7 +122,7 @@ class Chain(Graph):
 
 
 class Sum(nn.Sequential):
-    """Adds its parents' activities, then applies the given modules in sequence: the simple many-parent node."""
+    """Add the parents' activities, then apply the given modules in sequence: the simple many-parent node."""
 
     def forward(self, *xs: Tensor) -> Tensor:
         total = xs[0]
@@ -157,7 +161,7 @@ def _topological(parents: Mapping[str, tuple[str, ...]]) -> list[str]:
 
 
 def _sink(successors: Mapping[str, Sequence[str]]) -> str:
-    """The output: the one node that is nobody's parent."""
+    """The output: the one node that is no parent."""
     sinks = [v for v, after in successors.items() if not after]
     if len(sinks) != 1:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What a batch must be: checked before anything is computed from it, and said plainly if it is not."""
+"""Checks of a batch, before anything is computed from it, with plain errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def check(images: Tensor, labels: Tensor) -> None:
-    """All that can be said before the network has run."""
+    """Check what can be checked before the network has run."""
     if torch.is_inference_mode_enabled():
         raise ValueError("inference mode keeps no gradients: leave torch.inference_mode() to train")
     n = len(images) if images.dim() else 0
@@ -23,7 +23,7 @@ def check(images: Tensor, labels: Tensor) -> None:
 
 
 def target_for(labels: Tensor, out: Tensor, *, distribution: bool) -> Tensor:
-    """``y`` for the output: one-hot for class indices."""
+    """Return ``y`` for the output: one-hot for class indices."""
     if labels.is_floating_point():
         if labels.shape != out.shape:
             raise ValueError(f"the target has the shape {tuple(labels.shape)}, the output {tuple(out.shape)}")
@@ -39,7 +39,7 @@ def target_for(labels: Tensor, out: Tensor, *, distribution: bool) -> Tensor:
 
 
 def _require(holds: Tensor, message: str) -> None:
-    """On the CPU, an error; on an accelerator the check is queued, so that the step never waits for the device."""
+    """Raise on the CPU; on an accelerator the check is queued, so that the step never waits for the device."""
     if holds.device.type == "cpu":
         if not holds:
             raise ValueError(message)

@@ -13,7 +13,7 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def keep() -> bool:
-    """From now on this process keeps what it frees, for itself. Returns whether the system can do so (glibc can).
+    """Let this process keep what it frees, for itself. Return whether the system can do so (glibc can).
 
     The commands do this for themselves. A program that trains for long does well to call it once, at its beginning.
     """

@@ -44,7 +44,7 @@ def freezable(module: nn.Module) -> list[_NormBase]:
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Within: batch statistics normalise, running statistics stand still."""
+    """Within, batch statistics normalise and running statistics stand still."""
     layers = [(layer, layer.running_mean, layer.running_var) for layer in freezable(module)]
     for layer, _, _ in layers:
         layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
@@ -56,7 +56,7 @@ def frozen(module: nn.Module) -> Iterator[None]:
 
 
 def generators(device: torch.device) -> list[torch.Generator]:
-    """Those that a module on ``device`` may draw from (a CUDA graph under capture cannot be asked for its own)."""
+    """Return those that a module on ``device`` may draw from (a CUDA graph under capture cannot give its own)."""
     if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
         return [torch.default_generator, torch.cuda.default_generators[device.index or 0]]
     return [torch.default_generator, *([torch.mps._get_default_mps_generator()] if device.type == "mps" else [])]
@@ -71,15 +71,33 @@ def set_random_state(states: list[Tensor], device: torch.device) -> None:
         generator.set_state(state)
 
 
-@contextmanager
-def replayed(states: list[Tensor], device: torch.device) -> Iterator[None]:
-    """Within: random numbers come as they came from ``states`` on; outside, as if none had been drawn."""
-    now = random_state(device)
-    set_random_state(states, device)
-    try:
-        yield
-    finally:
-        set_random_state(now, device)
+class Draws:
+    """The random numbers of one batch: each node draws in every prediction what it drew in its first."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._before: dict[
+            str, list[Tensor] | None
+        ] = {}  # by node, where the generators stood; None if it drew nothing
+
+    @contextmanager
+    def of(self, v: str) -> Iterator[None]:
+        """Within, ``v`` is predicted: for the first time, or with the same numbers again, as if none were drawn."""
+        now = random_state(self._device)
+        if v not in self._before:
+            yield
+            drew = not all(map(torch.equal, now, random_state(self._device)))
+            self._before[v] = now if drew else None
+            return
+        before = self._before[v]
+        if before is None:
+            yield
+            return
+        set_random_state(before, self._device)
+        try:
+            yield
+        finally:
+            set_random_state(now, self._device)
 
 
 @contextmanager

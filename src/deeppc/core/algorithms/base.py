@@ -1,0 +1,242 @@
+"""The algorithm that every family derives from, and the register that finds a family by its name.
+
+A family is a frozen dataclass with options for fields and one method, ``run(batch)``:
+
+    @register
+    @dataclass(frozen=True)
+    class Readout(Algorithm):
+        family: ClassVar[str] = "readout"
+        strength: float = option(1.0, "Multiplies the gradient.", above=0, search="0.1..10 log")
+
+        def run(self, batch):
+            state = batch.initialise(keep=[batch.net.output])          # the feed-forward pass
+            batch.clamp()
+            batch.learn(batch.net.output, state.d[batch.net.output], state.initial(batch.net.output), self.strength)
+
+Files in this folder are imported by themselves, so that such a file is all that a new algorithm needs: its name is then
+known to :meth:`Algorithm.parse`, and through it to the command line, to comparisons and to the search. Nothing here
+imports torch before a step is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+from deeppc.core.algorithms.options import Option, declared, option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from deeppc.core.batch import Batch
+    from deeppc.core.graph import Graph
+    from deeppc.core.state import Observer, Work
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outcome of one batch.
+
+    ``logits``  the feed-forward output, (batch, classes), without a graph.
+    ``energy``  per node: ``1/2 |error|^2`` that its weights learnt from, mean over the batch (for cross-entropy, the
+                output's cross-entropy; for bp, the error that backprop carries, in float32's range: below 1e-38
+                it is 0). 0 where no energy came.
+    ``work``    per node: predictions, pull-backs, weight gradients.
+    """
+
+    logits: Tensor
+    energy: dict[str, Tensor]
+    work: Work
+
+
+@dataclass(frozen=True)
+class Algorithm(ABC):
+    """How a batch becomes weight gradients: a drop-in for ``loss.backward()``.
+
+    >>> algo = Algorithm.parse("pc+s+f", T=10, lr_x=0.5, alpha=1e-3)
+    >>> optimizer.zero_grad()
+    >>> algo.gradients(net, images, labels)      # fills .grad
+    >>> optimizer.step()
+
+    or ``algo.step(net, images, labels, optimizer)``, which also does iPC, where weights move at every inference step.
+
+    A family declares:
+
+    ``family``           its name.
+    ``suffixes``         what ``+s`` etc. mean: values of fields, by suffix. Such fields are set by the name alone.
+    ``searched``         search spaces of training settings that depend on the family (e.g. ``lr_w``).
+    ``updates_weights``  whether ``run`` steps the optimiser itself.
+    """
+
+    family: ClassVar[str]
+    suffixes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    searched: ClassVar[Mapping[str, str]] = {}
+    updates_weights: ClassVar[bool] = False
+
+    loss: Literal["squared_error", "cross_entropy"] = option("squared_error", "Energy of the output node.")
+
+    @abstractmethod
+    def run(self, batch: Batch) -> None:
+        """Fill ``.grad`` by ``batch.learn``. Called without autograd's recording, which predictions switch on."""
+
+    def steps(self, net: Graph) -> int:
+        """The number of inference steps on ``net``; 0 for a family without inference."""
+        return 0
+
+    @staticmethod
+    def parse(spec: str, **options: Any) -> Algorithm:
+        """Build an algorithm by name: ``Algorithm.parse("pc+s+f", T=10, lr_x=0.5)``.
+
+        Raises ``ValueError`` for an unknown name, option or value, and for an option that means nothing there.
+        """
+        family, said = _read(spec)
+        known = {f.name for f in dataclasses.fields(family) if f.name not in said}
+        for name in options:
+            if name not in known:
+                raise ValueError(f"unknown option {name!r} for {spec!r}: {_nearest(name, options_for(spec))}")
+        return family(**said, **options)
+
+    def __post_init__(self) -> None:
+        for name, declaration in declared(type(self)).items():
+            value = getattr(self, name)
+            declaration.check(value)
+            if value != declaration.default and not _hold(declaration.needs, self):
+                suffix = [s for s, fields in self.suffixes.items() if fields.items() >= declaration.needs.items()]
+                add = f"add +{suffix[0]}, or leave {name} out" if suffix else f"leave {name} out"
+                raise ValueError(f"{name} is {value!r}, but means nothing for {self}: {add}")
+
+    @property
+    def name(self) -> str:
+        """``pc+s+f``; with what no suffix says in brackets: ``pc+f[schedule=my_schedule]``."""
+        said = [s for s, fields in self.suffixes.items() if _hold(fields, self)]
+        return "+".join([self.family, *said]) + "".join(f"[{k}={v}]" for k, v in self._unnamed().items())
+
+    def __str__(self) -> str:
+        return self.name
+
+    def settings(self) -> dict[str, Any]:
+        """Return every option that means something here, as plain values. A custom schedule is there by its name."""
+        said = {name for fields in self.suffixes.values() for name in fields}
+        return {
+            name: declaration.check(getattr(self, name))
+            for name, declaration in declared(type(self)).items()
+            if name not in said and _hold(declaration.needs, self)
+        } | self._unnamed()
+
+    def _unnamed(self) -> dict[str, str]:
+        """Functions among the fields that suffixes set."""
+        said = dict.fromkeys(name for fields in self.suffixes.values() for name in fields)
+        values = {name: getattr(self, name) for name in said}
+        return {name: getattr(v, "__name__", type(v).__name__) for name, v in values.items() if callable(v)}
+
+    def gradients(self, net: Graph, inputs: Tensor, targets: Tensor, *, observe: Observer | None = None) -> Result:
+        """Add this batch's weight gradients (mean over the batch) to ``.grad``. Not for ipc, which moves weights.
+
+        ``targets`` are class indices (batch,), or floats of the output's shape. Nodes that no energy reached get no
+        gradient. ``observe(t, state)`` is called before each inference step and after the last (never for bp); tensors
+        of the state change in place later, so it clones what it keeps.
+        """
+        if self.updates_weights:
+            raise ValueError(f"{self.family} changes weights at every step: call step(net, inputs, targets, optimizer)")
+        from deeppc.core.batch import Batch
+
+        return Batch(net, inputs, targets, self.loss, observe=observe).run(self)
+
+    def step(
+        self, net: Graph, inputs: Tensor, targets: Tensor, optimizer: Optimizer, *, observe: Observer | None = None
+    ) -> Result:
+        """Take one whole training step with any torch optimiser (ipc steps it T times).
+
+        Weights whose node has no error yet have ``grad = None``: no decay, no moment of the optimiser touches them.
+        """
+        from deeppc.core.batch import Batch
+
+        result = Batch(net, inputs, targets, self.loss, optimizer=optimizer, observe=observe).run(self)
+        if not self.updates_weights:
+            optimizer.step()
+        return result
+
+
+FAMILIES: dict[str, type[Algorithm]] = {}
+Family = TypeVar("Family", bound=type[Algorithm])
+
+
+def register(family: Family) -> Family:
+    """Class decorator: make a family known by its name. Options that families share must be declared alike."""
+    others = known_options()
+    for name, declaration in declared(family).items():
+        other = others.get(name, declaration)
+        if (other.type, other.default) != (declaration.type, declaration.default):
+            raise ValueError(
+                f"option {name!r} of {family.family!r} differs from that of another family: give it another name"
+            )
+    FAMILIES[family.family] = family
+    return family
+
+
+def families() -> dict[str, type[Algorithm]]:
+    """Return every registered family by name."""
+    return dict(FAMILIES)
+
+
+def known_options() -> dict[str, Option]:
+    """Return the options of all families by name, without those that suffixes set."""
+    return {name: o for family in FAMILIES.values() for name, o in _own_options(family).items()}
+
+
+def options_for(spec: str) -> dict[str, Option]:
+    """Return the options that mean something for the algorithm named ``spec``, by name."""
+    family, said = _read(spec)
+    algorithm = family(**said)
+    return {name: o for name, o in _own_options(family).items() if _hold(o.needs, algorithm)}
+
+
+def describe() -> str:
+    """Return all families and suffixes in one line, for help texts."""
+    words: dict[str, str] = {}
+    for family in FAMILIES.values():
+        for suffix, fields in family.suffixes.items():
+            name, value = next(iter(fields.items()))
+            words[suffix] = declared(family)[name].help.split(":")[0] if value is True else str(value)
+    return ", ".join(FAMILIES) + ", with " + ", ".join(f"+{suffix} {word}" for suffix, word in words.items())
+
+
+def _own_options(family: type[Algorithm]) -> dict[str, Option]:
+    said = {name for fields in family.suffixes.values() for name in fields}
+    return {name: o for name, o in declared(family).items() if name not in said}
+
+
+def _read(spec: str) -> tuple[type[Algorithm], dict[str, Any]]:
+    """Split a name into its family and the fields that its suffixes set."""
+    name, *suffixes = spec.replace(" ", "").lower().split("+")
+    every = dict.fromkeys(s for family in FAMILIES.values() for s in family.suffixes)
+    if name not in FAMILIES or len(set(suffixes)) < len(suffixes) or not set(suffixes) <= every.keys():
+        offered = f"choose {', '.join(FAMILIES)} with {' '.join('+' + s for s in every)}, e.g. pc+s+f"
+        raise ValueError(f"unknown algorithm {spec!r}: {offered}")
+    family = FAMILIES[name]
+    said: dict[str, Any] = {}
+    for suffix in suffixes:
+        if suffix not in family.suffixes:
+            offered = " ".join("+" + s for s in family.suffixes) or "no suffix"
+            raise ValueError(f"{name} has no +{suffix} ({spec!r}): it takes {offered}")
+        fields = family.suffixes[suffix]
+        if said.keys() & fields.keys():
+            rivals = " ".join("+" + s for s, other in family.suffixes.items() if other.keys() & fields.keys())
+            raise ValueError(f"{spec!r} sets {', '.join(said.keys() & fields.keys())} twice: choose one of {rivals}")
+        said.update(fields)
+    return family, said
+
+
+def _hold(needs: Mapping[str, Any], algorithm: Algorithm) -> bool:
+    return all(getattr(algorithm, name) == value for name, value in needs.items())
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"The options are {', '.join(known)}"
