@@ -72,6 +72,11 @@ def cached(name: str, key: str, places: Sequence[Path], decode: Callable[[], Dec
     for file in files:
         if _write(file, key, decoded) and (found := _read(file, key)):
             return found
+    return as_tensors(decoded)
+
+
+def as_tensors(decoded: Decoded) -> Tensors:
+    """Return the arrays as tensors in memory."""
     return Tensors({k: torch.from_numpy(v) for k, v in decoded.arrays.items()}, decoded.classes)
 
 

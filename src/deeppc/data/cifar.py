@@ -18,35 +18,32 @@ from deeppc.data.cache import Decoded
 from deeppc.data.registry import dataset
 from deeppc.data.unpickle import load_dict
 
-SHAPE = (3, 32, 32)
+SHAPE, PIXELS = (3, 32, 32), 3 * 32 * 32
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The files of a CIFAR set, and the keys under which they keep labels and class names."""
+    """The files of a CIFAR set, and for each kind of label the key that it has in them."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
     meta: str
-    label_keys: dict[str, str]
-    name_keys: dict[str, str]
+    keys: dict[str, str]
 
     def wanted(self, name: str) -> bool:
+        """Return whether the file ``name`` is read."""
         return name in (*self.train, *self.test, self.meta)
 
     def decode(self, files: Mapping[str, bytes]) -> Decoded:
+        """Return the batches put together, with class names from the file ``meta``."""
         meta = _unpickle(files, self.meta)
-        classes = {kind: _class_names(meta, key, self.meta) for kind, key in self.name_keys.items()}
+        classes = {kind: _class_names(meta, f"{key[:-1]}_names", self.meta) for kind, key in self.keys.items()}
         arrays: dict[str, NDArray[Any]] = {}
         for split, names in (("train", self.train), ("test", self.test)):
             batches = {name: _unpickle(files, name) for name in names}
-            images = [_images(batch, name, meta) for name, batch in batches.items()]
-            arrays[f"{split}.images"] = np.concatenate(images)
-            for kind, key in self.label_keys.items():
-                labels = [
-                    _labels(batch, key, name, len(rows), len(classes[kind]))
-                    for (name, batch), rows in zip(batches.items(), images, strict=True)
-                ]
+            arrays[f"{split}.images"] = np.concatenate([_images(batch, name, meta) for name, batch in batches.items()])
+            for kind, key in self.keys.items():
+                labels = [_labels(batch, key, name, len(classes[kind])) for name, batch in batches.items()]
                 arrays[f"{split}.{kind}"] = np.concatenate(labels)
         return Decoded(arrays, classes)
 
@@ -69,17 +66,16 @@ def _class_names(meta: dict[str, Any], key: str, file: str) -> tuple[str, ...]:
 
 def _images(batch: dict[str, Any], file: str, meta: dict[str, Any]) -> NDArray[np.uint8]:
     rows = batch.get("data")
-    width = int(np.prod(SHAPE))
-    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape[1:] != (width,):
-        raise BadFileError(f"{file} has no images: 'data' is not an array of uint8 rows of {width}")
+    if not isinstance(rows, np.ndarray) or rows.shape[1:] != (PIXELS,):
+        raise BadFileError(f"{file} has no images: 'data' is not an array of rows of {PIXELS} bytes")
     expected = meta.get("num_cases_per_batch", len(rows))  # CIFAR-10 states it, CIFAR-100 does not
     if not len(rows) or len(rows) != expected:
         raise BadFileError(f"{file} holds {len(rows)} images where {expected or 'some'} are expected")
     return rows.reshape(-1, *SHAPE)
 
 
-def _labels(batch: dict[str, Any], key: str, file: str, images: int, classes: int) -> NDArray[np.int64]:
-    labels = batch.get(key)
+def _labels(batch: dict[str, Any], key: str, file: str, classes: int) -> NDArray[np.int64]:
+    labels, images = batch.get(key), len(batch["data"])
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise BadFileError(f"{file} has no list of integer labels {key!r}")
     if len(labels) != images:
@@ -89,49 +85,27 @@ def _labels(batch: dict[str, Any], key: str, file: str, images: int, classes: in
     return np.array(labels, dtype=np.int64)
 
 
+def _archive(name: str, file: str, folder: str, layout: Layout, **facts: Any) -> Archive:
+    facts |= {"url": f"https://www.cs.toronto.edu/~kriz/{file}", "wanted": layout.wanted, "decode": layout.decode}
+    return dataset(name)(Archive(name, file, folder, padding=4, flip=True, sizes=(50_000, 10_000), **facts))
+
+
 LAYOUT_10 = Layout(
     train=tuple(f"data_batch_{i}" for i in range(1, 6)),
     test=("test_batch",),
     meta="batches.meta",
-    label_keys={"fine": "labels"},
-    name_keys={"fine": "label_names"},
+    keys={"fine": "labels"},
 )
-LAYOUT_100 = Layout(
-    train=("train",),
-    test=("test",),
-    meta="meta",
-    label_keys={"fine": "fine_labels", "coarse": "coarse_labels"},
-    name_keys={"fine": "fine_label_names", "coarse": "coarse_label_names"},
-)
-
-CIFAR10 = Archive(
-    name="cifar10",
-    archive="cifar-10-python.tar.gz",
-    folder="cifar-10-batches-py",
-    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+CIFAR10 = _archive(
+    *("cifar10", "cifar-10-python.tar.gz", "cifar-10-batches-py", LAYOUT_10),
     md5="c58f30108f718f92721af3b95e74349a",
-    wanted=LAYOUT_10.wanted,
-    decode=LAYOUT_10.decode,
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2023, 0.1994, 0.2010),
-    padding=4,
-    flip=True,
-    sizes=(50_000, 10_000),
 )
-CIFAR100 = Archive(
-    name="cifar100",
-    archive="cifar-100-python.tar.gz",
-    folder="cifar-100-python",
-    url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+CIFAR100 = _archive(
+    *("cifar100", "cifar-100-python.tar.gz", "cifar-100-python"),
+    Layout(("train",), ("test",), "meta", {"fine": "fine_labels", "coarse": "coarse_labels"}),
     md5="eb9058c3a382ffc7106e4002c42a8d85",
-    wanted=LAYOUT_100.wanted,
-    decode=LAYOUT_100.decode,
     mean=(0.5071, 0.4867, 0.4408),
     std=(0.2675, 0.2565, 0.2761),
-    padding=4,
-    flip=True,
-    sizes=(50_000, 10_000),
 )
-
-for _archive in (CIFAR10, CIFAR100):
-    dataset(_archive.name)(_archive)

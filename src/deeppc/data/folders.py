@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
-from deeppc.data.cache import Decoded, cached, fingerprint, folders
+from deeppc.data.cache import Decoded, as_tensors, cached, fingerprint, folders
 from deeppc.data.splits import Dataset, Split, from_tensors, holdout
 from deeppc.errors import DataError
 
@@ -39,65 +39,58 @@ ARRAYS = {
     "train": (("x_train", "y_train"), ("train_images", "train_labels"), ("images", "labels"), ("x", "y")),
     "test": (("x_test", "y_test"), ("test_images", "test_labels")),
 }
-Arrays = Mapping[str, NDArray[Any]]
 
 
 def load(path: Path) -> Dataset:
     """Load the data set at ``path``. Raises :class:`DataError` in words where it does not fit."""
     if path.is_dir():
         # Cached for the user, not beside the images: the folder stays as it is.
-        decoded = cached("images", fingerprint(path), folders(path)[1:], lambda: _read_folder(path))
-        tensors, classes = decoded.arrays, decoded.classes["fine"]
+        arrays, classes = cached("images", fingerprint(path), folders(path)[1:], lambda: _read_folder(path))
     elif path.is_file():
-        arrays, names = _read_npz(path)
-        tensors, classes = {name: torch.from_numpy(array) for name, array in arrays.items()}, names
+        arrays, classes = as_tensors(_read_npz(path))
     else:
         raise DataError(f"There is no folder or file {path}.")
-    train = Split(tensors["train.images"], tensors["train.fine"])
-    if "test.images" in tensors:
-        test, note = Split(tensors["test.images"], tensors["test.fine"]), ""
-    else:
-        if not train.labels.is_floating_point() and 1 in train.labels.unique(return_counts=True)[1]:
-            raise DataError(f"{path} has no test set, and a class of one sample, which cannot be divided to make one.")
-        train, test = holdout(train, fraction=0.2, seed=0)
-        note = "it has no test set: one sample in five was taken for it, always the same"
+    there, note = [part for part in PARTS if f"{part}.fine" in arrays], ""
+    splits = {part: (arrays[f"{part}.images"], arrays[f"{part}.fine"]) for part in there}
     try:
-        return from_tensors(
-            (train.images, train.labels), (test.images, test.labels), name=path.stem, classes=classes or None, note=note
-        )
+        if "test" not in splits:
+            splits["train"], splits["test"] = _divided(*splits["train"])
+            note = "it has no test set: one sample in five was taken for it, always the same"
+        return from_tensors(**splits, name=path.stem, classes=classes["fine"] or None, note=note)
     except DataError as error:
         raise DataError(f"{path} cannot be used. {error}") from error
+
+
+def _divided(images: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
+    if not labels.is_floating_point() and 1 in np.unique(labels, return_counts=True)[1]:
+        raise DataError("There is no test set, and a class of one sample, which cannot be divided to make one.")
+    return [(part.images, part.labels) for part in holdout(Split(images, labels), fraction=0.2, seed=0)]
 
 
 # ---- folders of images ----
 
 
 def _read_folder(path: Path) -> Decoded:
-    parts = {
-        part: next((path / name for name in names if (path / name).is_dir()), None) for part, names in PARTS.items()
-    }
-    if parts["train"] is None:
-        parts = {"train": path}
-    classes = tuple(sorted(folder.name for folder in _subfolders(parts["train"])))
+    there = {part: [path / name for name in names if (path / name).is_dir()] for part, names in PARTS.items()}
+    parts = {part: found[0] for part, found in there.items() if found} if there["train"] else {"train": path}
+    classes = tuple(each.name for each in _subfolders(parts["train"]))
     files: dict[str, list[tuple[Path, int]]] = {}
     for part, folder in parts.items():
-        if folder is None:
-            continue
         if unknown := [each for each in _subfolders(folder) if each.name not in classes]:
             raise DataError(f"{unknown[0]} is a class that {parts['train']} does not have.")
         files[part] = [(file, classes.index(each.name)) for each in _subfolders(folder) for file in _images(each)]
-    colour = _check_alike([file for listed in files.values() for file, _ in listed])
+        if not files[part]:
+            raise DataError(f"{folder} has no folders with images: expected one for each class.")
+    shape = _common_shape([file for listed in files.values() for file, _ in listed])
     arrays: dict[str, NDArray[Any]] = {}
     for part, listed in files.items():
-        if not listed:
-            raise DataError(f"{parts[part]} has no folders with images: expected one for each class.")
-        arrays[f"{part}.images"] = np.stack([_pixels(file, colour) for file, _ in listed])
+        pixels = (_pixels(file, shape) for file, _ in listed)
+        arrays[f"{part}.images"] = np.fromiter(pixels, np.dtype((np.uint8, shape)), len(listed))
         arrays[f"{part}.fine"] = np.array([label for _, label in listed], dtype=np.int64)
     return Decoded(arrays, {"fine": classes})
 
 
-def _subfolders(folder: Path | None) -> list[Path]:
-    assert folder is not None
+def _subfolders(folder: Path) -> list[Path]:
     return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
 
 
@@ -108,54 +101,49 @@ def _images(folder: Path) -> list[Path]:
     return files
 
 
-def _check_alike(files: list[Path]) -> bool:
-    """Raise an error unless all images have one size; return whether any has colours. Reads headers only."""
-    colour, first = False, None
-    for file in files:
-        try:
-            with Image.open(file) as image:
-                size, mode = image.size, image.mode
-        except (OSError, SyntaxError, ValueError) as error:
-            raise DataError(f"{file} is not a readable image ({error}): replace or remove it.") from error
+def _common_shape(files: list[Path]) -> tuple[int, int, int]:
+    """Return the (C, H, W) of all images, from their headers; one in colour makes them RGB."""
+    found = [(file, *_opened(file, lambda image: (image.size, image.mode))) for file in files]
+    first, size, _ = found[0]
+    for file, its_size, mode in found:
         if mode not in GREY + COLOUR:
             raise DataError(f"{file} is an image of mode {mode}: convert it to 8 bits a channel, grey or RGB.")
-        first = first or (file, size)
-        if size != first[1]:
-            sizes = "{}x{} pixels, but {} of {}x{}".format(*size, first[0], *first[1])
+        if its_size != size:
+            sizes = "{}x{} pixels, but {} of {}x{}".format(*its_size, first, *size)
             raise DataError(f"{file} is of {sizes}: resize all images to one size first.")
-        colour |= mode in COLOUR
-    return colour
+    return 3 if any(mode in COLOUR for *_, mode in found) else 1, size[1], size[0]
 
 
-def _pixels(file: Path, colour: bool) -> NDArray[np.uint8]:
+def _pixels(file: Path, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     """Decode one image as (C, H, W)."""
+    pixels: NDArray[np.uint8] = _opened(file, lambda image: np.asarray(image.convert("RGB" if shape[0] == 3 else "L")))
+    return pixels.reshape(*shape[1:], shape[0]).transpose(2, 0, 1)
+
+
+def _opened(file: Path, look: Callable[[Image.Image], Any]) -> Any:
     try:
         with Image.open(file) as image:
-            pixels = np.asarray(image.convert("RGB" if colour else "L"))
+            return look(image)
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{file} is not a readable image ({error}): replace or remove it.") from error
-    return pixels.transpose(2, 0, 1) if colour else pixels[None]
 
 
 # ---- files of arrays ----
 
 
-def _read_npz(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
+def _read_npz(path: Path) -> Decoded:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not a readable .npz file of plain arrays ({error}).") from error
     arrays: dict[str, NDArray[Any]] = {}
     for part, pairs in ARRAYS.items():
-        x, y = next((pair for pair in pairs if pair[0] in found and pair[1] in found), ("", ""))
-        if x:
+        for x, y in (pair for pair in pairs if f"{part}.fine" not in arrays and found.keys() >= set(pair)):
             arrays |= {f"{part}.images": _inputs(path, x, found[x]), f"{part}.fine": _labels(path, y, found[y])}
-    if "train.images" not in arrays:
-        raise DataError(
-            f"{path} has the arrays {', '.join(found) or 'none'}: expected x_train, y_train, x_test, y_test."
-        )
-    return arrays, tuple(map(str, found.get("classes", ())))
+    if "train.fine" not in arrays:
+        raise DataError(f"{path} holds {', '.join(found) or 'nothing'}: expected x_train, y_train, x_test, y_test.")
+    return Decoded(arrays, {"fine": tuple(map(str, found.get("classes", ())))})
 
 
 def _inputs(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:

@@ -33,8 +33,8 @@ class Dataset:
     """A data set and its protocol.
 
     Pixels in [0, 1] are shifted by ``mean`` and divided by ``std`` per channel; training images are cropped at random
-    after ``padding`` black pixels on each side, and mirrored half of the time where ``flip``. ``classes`` is empty where
-    labels are float targets. ``official_sizes`` are the training and test images of the whole set, as published.
+    after ``padding`` black pixels on each side, and mirrored half of the time where ``flip``. ``classes`` is empty
+    where labels are float targets. ``official_sizes`` are those of the whole training and test set, as published.
     """
 
     name: str
@@ -134,8 +134,8 @@ def _split(part: str, images: Tensor, labels: Tensor) -> Split:
 def _statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation by channel of uint8 (N, C, H, W), in units of 255; exact sums."""
     total, squares = torch.zeros(2, images.shape[1], dtype=torch.int64)
-    for chunk in images.split(1024):
-        values = chunk.long()
+    for start in range(0, len(images), 1024):
+        values = images[start : start + 1024].long()
         total += values.sum((0, 2, 3))
         squares += values.square().sum((0, 2, 3))
     count = images.numel() // images.shape[1]

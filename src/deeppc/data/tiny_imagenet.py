@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,17 +35,12 @@ def wanted(name: str) -> bool:
 def decode(files: Mapping[str, bytes]) -> Decoded:
     """Return the training set, and the validation set as the test set."""
     wnids = _lines(files, "wnids.txt")
-    train = _train_table(files, wnids)
-    test = _test_table(files, wnids)
-    return Decoded(
-        {
-            "train.images": _pixels(files, [name for name, _ in train]),
-            "train.fine": np.array([label for _, label in train], dtype=np.int64),
-            "test.images": _pixels(files, [name for name, _ in test]),
-            "test.fine": np.array([label for _, label in test], dtype=np.int64),
-        },
-        {"fine": _class_names(files, wnids)},
-    )
+    arrays: dict[str, NDArray[Any]] = {}
+    for split, table in (("train", _train_table(files, wnids)), ("test", _test_table(files, wnids))):
+        pixels = (_decode_jpeg(files[name], name) for name, _ in table)
+        arrays[f"{split}.images"] = np.fromiter(pixels, np.dtype((np.uint8, (3, SIDE, SIDE))), len(table))
+        arrays[f"{split}.fine"] = np.array([label for _, label in table], dtype=np.int64)
+    return Decoded(arrays, {"fine": _class_names(files, wnids)})
 
 
 def _lines(files: Mapping[str, bytes], name: str) -> list[str]:
@@ -75,18 +71,11 @@ def _train_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str
     for wnid, names in found.items():
         if not names:
             raise BadFileError(f"train/{wnid}/images holds no images")
-        _compare_with_boxes(files, wnid, names)
+        boxes = f"train/{wnid}/{wnid}_boxes.txt"  # the official list of its images tells a half-unpacked folder
+        listed = [f"train/{wnid}/images/{line.split()[0]}" for line in _lines(files, boxes)] if boxes in files else []
+        if missing := set(listed) - set(names):
+            raise BadFileError(f"{min(missing)} is missing, though {boxes} lists it")
     return [(name, label) for label, wnid in enumerate(wnids) for name in found[wnid]]
-
-
-def _compare_with_boxes(files: Mapping[str, bytes], wnid: str, names: list[str]) -> None:
-    """Compare with the official list beside the images of a class, to notice a half-unpacked folder."""
-    boxes = f"train/{wnid}/{wnid}_boxes.txt"
-    if boxes not in files:
-        return
-    listed = {f"train/{wnid}/images/{line.split()[0]}" for line in _lines(files, boxes)}
-    if missing := listed - set(names):
-        raise BadFileError(f"{min(missing)} is missing, though {boxes} lists it")
 
 
 def _test_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str, int]]:
@@ -95,8 +84,7 @@ def _test_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str,
     table: dict[str, int] = {}
     for line in _lines(files, ANNOTATIONS):
         image, _, rest = line.partition("\t")
-        wnid = rest.partition("\t")[0]
-        name = f"val/images/{image}"
+        wnid, name = rest.partition("\t")[0], f"val/images/{image}"
         if wnid not in label_of:
             raise BadFileError(f"{ANNOTATIONS} gives {image} the class {wnid!r}, which wnids.txt does not list")
         if name not in files:
@@ -111,21 +99,14 @@ def _test_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str,
     return list(table.items())
 
 
-def _pixels(files: Mapping[str, bytes], names: list[str]) -> NDArray[np.uint8]:
-    pixels = np.empty((len(names), 3, SIDE, SIDE), dtype=np.uint8)
-    for index, name in enumerate(names):
-        pixels[index] = _decode_jpeg(files[name], name).transpose(2, 0, 1)
-    return pixels
-
-
 def _decode_jpeg(data: bytes, name: str) -> NDArray[np.uint8]:
-    """Return (H, W, 3). The size is compared before the pixels are decoded, so a giant image costs nothing."""
+    """Return (3, H, W). The size is compared before the pixels are decoded, so a giant image costs nothing."""
     try:
         with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
             if image.size != (SIDE, SIDE):
                 width, height = image.size
                 raise BadFileError(f"{name} is {width}x{height} where {SIDE}x{SIDE} is expected")
-            return np.asarray(image.convert("RGB"))
+            return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
     except (OSError, SyntaxError, ValueError) as error:
         raise BadFileError(f"{name} is not a readable JPEG ({error})") from error
 

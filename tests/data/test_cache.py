@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from deeppc.data import catalogue, load
-from deeppc.data.cache import cached
-from deeppc.data.recipe import Decoded
+from deeppc.data import load
+from deeppc.data.archives import Archive
+from deeppc.data.cache import Decoded, cached
 
 FOLDER = "cifar-10-batches-py"
 
@@ -25,8 +25,8 @@ def data_dir(tmp_path, cifar10_files, write_folder):
 def decoded(monkeypatch):
     """How often the source was decoded."""
     calls = []
-    original = catalogue._decode
-    monkeypatch.setattr(catalogue, "_decode", lambda *args: calls.append(args) or original(*args))
+    original = Archive._decode
+    monkeypatch.setattr(Archive, "_decode", lambda *args: calls.append(args) or original(*args))
     return calls
 
 

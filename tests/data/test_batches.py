@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeppc.data import Batches, DataError, Dataset, Split, holdout
-from deeppc.data.augment import crop
+from deeppc.data.batches import crop
 
 
 def make_split(count: int, shape: tuple[int, int, int] = (3, 8, 8), classes: int = 10) -> Split:
