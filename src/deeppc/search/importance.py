@@ -1,8 +1,8 @@
 """Which settings matter: fANOVA, as in the paper, and PED-ANOVA beside it, in the paper's table.
 
-fANOVA says how much of the variance of the accuracy, over the whole space, each setting explains by itself. PED-ANOVA
+fANOVA says how much of the variance of the score, over the whole space, each setting explains by itself. PED-ANOVA
 says how much each decides whether a trial is among the best tenth. A search by TPE looks more closely where it is good,
-and a pruned trial has no final accuracy: with few trials neither number means much, and :data:`ENOUGH` is a modest ask.
+and a pruned trial has no final score: with few trials neither number means much, and :data:`ENOUGH` is a modest ask.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from deeppc.report.tables import UNKNOWN, Table
 from deeppc.search.plan import Plan
-from deeppc.search.records import Trial
-from deeppc.search.space import Dimension
 from deeppc.search.storage import require_optuna
+from deeppc.search.trials import Trial
 
 if TYPE_CHECKING:
-    import optuna
-    from optuna.distributions import BaseDistribution
     from optuna.importance import BaseImportanceEvaluator
 
 ENOUGH = 40  # complete trials, below which the numbers are mostly noise
 COLUMNS = ("activation", "T", "alpha/k", "lr_x", "lr_w", "momentum_x", "weight_decay")  # of the paper's table
+NOTE = "Importance of each hyper-parameter, %. fANOVA as in the paper; PED-ANOVA: for the best tenth of trials."
 Percent = dict[str, float]
 
 
@@ -58,10 +57,8 @@ class Importance:
     @property
     def warning(self) -> str:
         """Empty if there are enough trials."""
-        if self.trials >= ENOUGH:
-            return ""
-        which = f"{self.algorithm} on {self.architecture}"
-        return f"{which}: only {self.trials} trials; below {ENOUGH} importances are mostly noise."
+        which = f"{self.algorithm} on {self.architecture}: only {self.trials} trials"
+        return "" if self.trials >= ENOUGH else f"{which}; below {ENOUGH} importances are mostly noise."
 
     def table(self) -> dict[str, Any]:
         return {**vars(self), "paper": self.paper, "warning": self.warning}
@@ -70,7 +67,7 @@ class Importance:
 def importance(plan: Plan, trials: Sequence[Trial], *, with_pruned: bool = False) -> Importance:
     """The importances in a search, from its complete trials.
 
-    ``with_pruned`` also takes the pruned ones, by the accuracy that they had: more trials, but each too low.
+    ``with_pruned`` also takes the pruned ones, by the score that they had: more trials, but each too low.
     """
     require_optuna()
     from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator
@@ -80,69 +77,37 @@ def importance(plan: Plan, trials: Sequence[Trial], *, with_pruned: bool = False
     common = sorted(set.intersection(*(set(t.params) for t in used))) if used else []
     everywhere = {name for t in used for name in t.params}
     partial = {name: sum(name in t.params for t in used) for name in sorted(everywhere - set(common))}
-    study = _in_memory(plan, used)
-    evaluators: tuple[BaseImportanceEvaluator, ...] = (FanovaImportanceEvaluator(seed=0), PedAnovaImportanceEvaluator())
-    fanova, ped_anova = (_evaluate(study, evaluator, common, partial) for evaluator in evaluators)
+    fanova, ped_anova = (
+        _shares(plan, used, evaluator, common)
+        | {
+            n: share
+            for name in partial
+            for n, share in _shares(plan, used, evaluator, [*common, name]).items()
+            if n == name
+        }
+        for evaluator in (FanovaImportanceEvaluator(seed=0), PedAnovaImportanceEvaluator())
+    )
     c = plan.config
     return Importance(c.dataset, c.model, c.norm, c.algorithm, len(used), fanova, ped_anova, partial)
 
 
-def _evaluate(
-    study: optuna.Study, evaluator: BaseImportanceEvaluator, common: list[str], partial: Iterable[str]
-) -> Percent:
-    """Of the settings that all trials have; then of each other one, among the trials that have it."""
-    found = _shares(study, evaluator, common)
-    for name in partial:
-        among = _shares(study, evaluator, [*common, name])
-        if name in among:
-            found[name] = among[name]
-    return found
-
-
-def _shares(study: optuna.Study, evaluator: BaseImportanceEvaluator, params: list[str]) -> Percent:
-    """Empty where there is nothing to tell: too few trials, or all equally good."""
-    from optuna.importance import get_param_importances
-
-    subset = _subset(study, params)
-    values = {t.value for t in subset.trials}
-    if not params or len(values) < 2:
-        return {}
-    try:
-        found = get_param_importances(subset, evaluator=evaluator, params=params)
-    except RuntimeError:  # the forest finds no variance at all
-        return {}
-    return {name: 100 * share for name, share in found.items()}
-
-
-def _subset(study: optuna.Study, params: list[str]) -> optuna.Study:
-    import optuna
-
-    subset = optuna.create_study(direction="maximize")
-    subset.add_trials([t for t in study.trials if set(params) <= set(t.params)])
-    return subset
-
-
-def _in_memory(plan: Plan, trials: Iterable[Trial]) -> optuna.Study:
-    """A study of nothing but finished trials."""
+def _shares(plan: Plan, trials: Iterable[Trial], evaluator: BaseImportanceEvaluator, params: list[str]) -> Percent:
+    """Of the trials that have all these settings. Empty where there is nothing to tell: too few, or all equal."""
     import optuna
 
     study = optuna.create_study(direction="maximize")
-    distributions = {d.name: _distribution(d) for d in plan.space.dimensions}
+    distributions = {d.name: d.distribution() for d in plan.space.dimensions}
     for t in trials:
-        own = {name: distributions[name] for name in t.params}
-        study.add_trial(optuna.create_trial(params=t.params, distributions=own, value=t.value))
-    return study
-
-
-def _distribution(dimension: Dimension) -> BaseDistribution:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    low, high, step = dimension.low, dimension.high, dimension.step
-    if not dimension.is_range:
-        return CategoricalDistribution(dimension.choices)
-    if isinstance(low, int) and isinstance(high, int):
-        return IntDistribution(low, high, log=dimension.log, step=int(step or 1))
-    return FloatDistribution(low, high, log=dimension.log, step=step)
+        if set(params) <= set(t.params):
+            own = {name: distributions[name] for name in t.params}
+            study.add_trial(optuna.create_trial(params=t.params, distributions=own, value=t.value))
+    if not params or len({t.value for t in study.get_trials(deepcopy=False)}) < 2:
+        return {}
+    try:
+        found = optuna.importance.get_param_importances(study, evaluator=evaluator, params=params)
+    except RuntimeError:  # the forest finds no variance at all
+        return {}
+    return {name: 100 * share for name, share in found.items()}
 
 
 @cache
@@ -158,33 +123,34 @@ def paper_importance(dataset: str, model: str, algorithm: str) -> Percent | None
     return {name: value for name, value in zip(_paper()["columns"], values, strict=True) if not math.isnan(value)}
 
 
-def rows(found: Sequence[Importance]) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of the paper's table: by network and algorithm, ours and, where there is one, the paper's."""
+def as_table(found: Sequence[Importance]) -> Table:
+    """The paper's table: by network and algorithm, ours and, where there is one, the paper's."""
     named = {name for one in found for name in (*one.fanova, *one.ped_anova)} - {"alpha", "k"}
     columns = [*COLUMNS, *sorted(named - set(COLUMNS))]
-    head = ["Arch.", "Method", "by", *columns, "trials"]
-    lines = []
+    rows = []
     for one in found:
-        name, n = [one.architecture, one.algorithm], str(one.trials)
-        lines.append([*name, "fANOVA", *_cells(one.fanova, columns, one.partial), n])
-        lines.append([*name, "PED-ANOVA", *_cells(one.ped_anova, columns, one.partial), n])
-        if one.paper is not None:
-            lines.append([*name, "paper", *_cells(one.paper, columns, {}), "200"])
-    return head, lines
+        for by, values, trials in (("fANOVA", one.fanova, one.trials), ("PED-ANOVA", one.ped_anova, one.trials),
+                                   ("paper", one.paper, 200)):  # fmt: skip
+            if values is not None:
+                cells = _cells(values, columns, {} if by == "paper" else one.partial)
+                rows.append([one.architecture, one.algorithm, by, *cells, trials])
+    return Table(
+        ["Arch.", "Method", "by", *columns, "trials"], rows, note="\n".join(o.warning for o in found if o.warning)
+    )
 
 
-def by_setting(found: Sequence[Importance]) -> tuple[list[str], list[list[str]]]:
-    """The table turned, for a narrow screen: three lines for each setting, a column for each search."""
-    head, lines = rows(found)
-    searches = list(dict.fromkeys((line[0], line[1]) for line in lines))
-    kinds = list(dict.fromkeys(line[2] for line in lines))
-    cells = {(line[0], line[1], line[2], name): cell for line in lines for name, cell in zip(head, line, strict=True)}
-    turned = []
-    for setting in head[3:]:
+def turned(found: Sequence[Importance]) -> Table:
+    """The table on its side, for a narrow screen: up to three rows for each setting, a column for each search."""
+    wide = as_table(found)
+    searches = list(dict.fromkeys((row[0], row[1]) for row in wide.rows))
+    cells = {(*row[:3], name): cell for row in wide.rows for name, cell in zip(wide.columns, row, strict=True)}
+    kinds = list(dict.fromkeys(row[2] for row in wide.rows))
+    rows = []
+    for setting in wide.columns[3:]:
         for kind in kinds if setting != "trials" else kinds[:1]:
-            shown = [cells.get((*search, kind, setting), "–") for search in searches]
-            turned.append([setting if kind == kinds[0] else "", kind if setting != "trials" else "", *shown])
-    return ["", "", *(f"{net}\n{algorithm}" for net, algorithm in searches)], turned
+            shown = [cells.get((*search, kind, setting), UNKNOWN) for search in searches]
+            rows.append([setting if kind == kinds[0] else "", "" if setting == "trials" else kind, *shown])
+    return Table(["", "", *(f"{net} {algorithm}" for net, algorithm in searches)], rows, note=wide.note)
 
 
 def _cells(values: Mapping[str, float], columns: Iterable[str], partial: Mapping[str, int]) -> list[str]:
@@ -192,18 +158,5 @@ def _cells(values: Mapping[str, float], columns: Iterable[str], partial: Mapping
     for column in columns:
         name = next((n for n in ("alpha", "k") if n in values), column) if column == "alpha/k" else column
         mark = f" ({partial[name]} trials)" if name in partial else ""
-        cells.append(f"{values[name]:.2f}{mark}" if name in values else "–")
+        cells.append(f"{values[name]:.2f}{mark}" if name in values else UNKNOWN)
     return cells
-
-
-def markdown(found: Sequence[Importance]) -> str:
-    """The table, with a warning for each row that stands on too few trials."""
-    head, lines = rows(found)
-    text = [
-        "Importance of each hyper-parameter, %. fANOVA as in the paper; PED-ANOVA: for the best tenth of trials.",
-        "",
-    ]
-    text += ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    text += ["| " + " | ".join(line) + " |" for line in lines]
-    warnings = [one.warning for one in found if one.warning]
-    return "\n".join([*text, *(["", *(f"- {w}" for w in warnings)] if warnings else [])]) + "\n"

@@ -9,6 +9,7 @@ search.html         pictures and tables
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,13 +18,10 @@ from deeppc.errors import ConfigError, RunError
 from deeppc.files import read_json, write_json
 from deeppc.search import space as spaces
 from deeppc.search.space import Space
-from deeppc.training.config import TrainConfig, flag, from_table, to_table
+from deeppc.training.config import TrainConfig, canonical, flag, from_table, meaningful, to_table
 
 STUDY, DATABASE, TRIALS, BEST, PAGE = "study.json", "study.db", "trials", "best.toml", "search.html"
 Pruner = Literal["median", "hyperband", "none"]
-
-# Where and how it runs, not what is searched: may differ when a search goes on.
-_FREE = frozenset({"data_dir", "checkpoint_every", "device"})
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,9 @@ class Plan:
     jobs: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("trials", 1), ("jobs", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"--{name} is {getattr(self, name)}, but must be {least} or more.")
+        for name in ("trials", "jobs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
 
     @classmethod
     def of(cls, config: TrainConfig, **options: Any) -> Plan:
@@ -61,16 +59,25 @@ class Plan:
     def url(self) -> str:
         return self.storage or f"sqlite:///{self.folder / DATABASE}"
 
+    @property
+    def resume_command(self) -> str:
+        return f"deeppc search --resume --run-dir {self.folder}"
+
     def identity(self) -> dict[str, Any]:
         """What may not change while a search goes on."""
-        config = {name: value for name, value in to_table(self.config).items() if name not in _FREE}
-        return {"config": config, "space": self.space.table(), "pruner": self.pruner}
+        return {"config": canonical(to_table(self.config)), "space": self.space.table(), "pruner": self.pruner}
+
+
+def task_name(config: TrainConfig) -> str:
+    """``cifar10-vgg5-pc+s+f``, ``cifar10-vgg5-bf-pc+s+f``; of a path, only its last part."""
+    norm = "" if config.norm == "none" else f"-{config.norm}"
+    dataset, model = (re.sub(r"[^\w.+-]+", "-", Path(name).name) for name in (config.dataset, config.model))
+    return f"{dataset}-{model}{norm}-{config.algorithm}"
 
 
 def folder_of(config: TrainConfig) -> Path:
     """``run_dir``, or ``searches/<dataset>-<model>-<algorithm>`` (with the norm, if there is one)."""
-    norm = "" if config.norm == "none" else f"-{config.norm}"
-    return config.run_dir or Path("searches") / f"{config.dataset}-{config.model}{norm}-{config.algorithm}"
+    return config.run_dir or Path("searches") / task_name(config)
 
 
 def write(plan: Plan) -> None:
@@ -87,7 +94,7 @@ def read(folder: Path, storage: str | None = None) -> Plan:
         raise RunError(f"There is no search in {folder}: {STUDY} is missing. Start one with deeppc search.")
     table = read_json(path)
     try:
-        config = from_table({**table["config"], "run_dir": folder}, str(path))
+        config = from_table({**meaningful(table["config"]), "run_dir": folder}, str(path))
         space = spaces.rebuild(config, table["space"], str(path))
         if table["pruner"] not in get_args(Pruner):
             raise KeyError(table["pruner"])
@@ -97,32 +104,28 @@ def read(folder: Path, storage: str | None = None) -> Plan:
 
 
 def require_same(begun: dict[str, Any], plan: Plan) -> None:
-    """A search goes on with the settings, the space and the pruner that it was begun with."""
+    """Raise ConfigError unless the search was begun with these settings, this space and this pruner."""
     now = plan.identity()
-    plain = to_table(TrainConfig())  # for a setting that is younger than the search
-    begun = {**begun, "config": {name: begun.get("config", {}).get(name, plain[name]) for name in now["config"]}}
-    for what, name in (("config", ""), ("space", "--space "), ("pruner", "")):
+    for what in ("config", "space", "pruner"):
         before, after = begun.get(what), now[what]
+        if what == "config":
+            before = canonical(before or {})
         if before == after:
             continue
-        if not isinstance(before, dict):
-            raise ConfigError(_other(plan, f"--{what}", after, before))
-        key = next(k for k in {**before, **after} if before.get(k) != after.get(k))
-        raise ConfigError(_other(plan, f"{name}{key}" if name else flag(key), after.get(key), before.get(key)))
-
-
-def _other(plan: Plan, name: str, now: object, before: object) -> str:
-    return (
-        f"{name} is {_said(now)}, but the search in {plan.folder} was begun with {_said(before)}: go on with it by "
-        f"--resume --run-dir {plan.folder}, or choose another folder."
-    )
-
-
-def _said(value: object) -> str:
-    return "not there" if value is None else repr(value)
+        name = f"--{what}"
+        if isinstance(before, dict):
+            key = next(k for k in {**before, **after} if before.get(k) != after.get(k))
+            name = f"--space {key}" if what == "space" else flag(key)
+            before, after = before.get(key), after.get(key)
+        was, is_now = ("not there" if value is None else repr(value) for value in (before, after))
+        raise ConfigError(
+            f"{name} is {is_now}, but the search in {plan.folder} was begun with {was}: resume it with "
+            f"--resume --run-dir {plan.folder}, or choose another folder."
+        )
 
 
 def without_password(url: str) -> str:
+    """The storage's URL as it may be written down. Raises ConfigError if it is none."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 

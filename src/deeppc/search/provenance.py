@@ -1,55 +1,60 @@
-"""Where tuned settings come from: the comment on top of a preset."""
+"""A preset from a search: its best settings, with where they come from in the comment on top."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import tomli_w
+
 import deeppc
-from deeppc import presets
+from deeppc.core.algorithms import options_for
 from deeppc.errors import RunError
-from deeppc.files import read_json
+from deeppc.report.tables import mean_and_deviation
+from deeppc.runs.folder import ComparisonFolder
 from deeppc.search.plan import Plan
-from deeppc.search.records import Trial, best_of, progress_of
-from deeppc.training.compare import COMPARISON, spread
+from deeppc.search.space import TRAINING
+from deeppc.search.trials import Progress, Trial, judged_by, score
 from deeppc.training.config import TrainConfig
+from deeppc.training.config import settings as known_settings
+
+TASK = ("dataset", "model", "algorithm", "width")
 
 
 def preset_of(plan: Plan, trials: Sequence[Trial]) -> tuple[TrainConfig, str]:
-    """The best settings, and the text of a preset with them."""
-    best = best_of(trials)
-    if best is None:
+    """The best settings, and the text of a preset with them.
+
+    It has the task, what was drawn, and what else is not as by default; how long and on how much to train is left out.
+    """
+    progress = Progress(plan, trials)
+    if (best := progress.best) is None:
         raise RunError(f"No trial of the search in {plan.folder} is complete: there is no best one to keep.")
     config = best.config(plan.config)
-    return config, presets.as_toml(config, set(best.params), describe(plan, trials, best))
+    kept = {name: config.setting(name) for name in TASK}
+    for name in ("labels", *TRAINING, *options_for(config.algorithm)):
+        value = config.setting(name)
+        if name in best.params or (value != known_settings()[name].default and name != "schedule_epochs"):
+            kept[name] = "none" if value is None else value
+    comment = "".join(f"# {line}\n" for line in _describe(progress, best))
+    return config, f"{comment}\n{tomli_w.dumps(kept)}"
 
 
-def describe(plan: Plan, trials: Sequence[Trial], best: Trial) -> str:
+def _describe(progress: Progress, best: Trial) -> list[str]:
     """Study, trials, scale and score, in a few lines."""
-    c, progress = plan.config, progress_of(plan, trials)
-    counts = progress.counts
-    states = [f"{counts['complete']} complete", f"{counts['pruned']} pruned", f"{counts['failed']} diverged"]
-    settled = progress.settled
+    plan, c = progress.plan, progress.plan.config
     images = "all training images" if c.limit is None else f"{c.limit:,} images"
-    by = "the test set (the paper's protocol)" if c.select == "test" else "held-out images"
-    lines = [
+    return [
         f"{c.algorithm} on {c.dataset}, {c.model} at width {c.width:g}.",
-        f"Search {plan.name!r}: {settled} trials by TPE with seed {c.seed}, {', '.join(states)}.",
+        f"Search {plan.name!r}: {progress.ended} trials by TPE with seed {c.seed}, {progress.summary()}.",
         f"Each had {c.epochs} epochs on {images}, batches of {c.batch_size}.",
-        f"The best is trial {best.number}. Its best epoch on {by}: {100 * (best.value or 0.0):.2f} %.{_tested(plan)}",
+        f"The best is trial {best.number}. Its best epoch on {judged_by(c)}: {score(best.value)}.{_tested(plan)}",
         f"deeppc {deeppc.__version__}, {datetime.now(UTC).date()}.",
     ]
-    return "\n".join(lines)
 
 
 def _tested(plan: Plan) -> str:
     """What the seeds gave that were trained afterwards, if any were."""
-    path = plan.folder / "seeds" / COMPARISON
-    if not path.exists():
-        return ""
-    accuracies = [100 * float(a) for row in read_json(path)["rows"] for a in row["test_accuracy"]]
-    if not accuracies:
-        return ""
-    mean, deviation = spread(accuracies)
-    spreads = "" if deviation is None else f" ± {deviation:.2f}"
-    return f" Test accuracy over {len(accuracies)} seeds: {mean:.2f}{spreads} %."
+    folder = ComparisonFolder(plan.folder / "seeds")
+    rows = folder.table()["rows"] if folder.holds_comparison else []
+    found = [float(accuracy) for row in rows for accuracy in row.get("test_accuracy", ())]
+    return f" Test accuracy over {len(found)} seeds: {mean_and_deviation(found, scale=100)} %." if found else ""

@@ -1,10 +1,10 @@
-"""What a search may draw: dimensions in one small grammar, for ``spaces.toml``, files and the command line.
+"""What a search may draw: dimensions in one small grammar, for ``spaces.toml``, options, files and the command line.
 
     lr_x = 0.01..0.5 log          momentum_x = 0..0.9 step 0.1          T = 5..8
     activation = gelu, relu       beta = 1 (fixed)                      affine = true, false if norm=bf
 
-A setting that means nothing where it stands (``alpha`` without ``+s``, ``affine`` without a norm) is not drawn, and
-what cannot work together is not in the space at all.
+An algorithm's options say themselves what is searched (``search=``), of any registered family. A setting that means
+nothing where it stands (``alpha`` without ``+s``, ``affine`` without a norm) is not drawn.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from deeppc.errors import ConfigError
-from deeppc.training.config import TrainConfig, algorithm_options, from_table, nearest, read_toml
+from deeppc.core.algorithms import families, known_options, options_for
+from deeppc.errors import ConfigError, nearest
+from deeppc.training.config import TrainConfig, fitted, read_toml, replace
+from deeppc.training.config import settings as known_settings
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.distributions import BaseDistribution
 
 Value = float | int | bool | str | None
 
-# What decides how well a network learns. The rest is the task, the budget, or where things are kept.
-SEARCHABLE = (
-    *("width", "activation", "norm", "affine", "aux", "T", "lr_x", "momentum_x", "nesterov", "alpha", "k", "beta"),
-    *("loss", "precision_on", "presynaptic", "forward_last", "free_steps", "depth_gain"),
-    *("lr_w", "weight_decay", "schedule_epochs", "batch_size"),
-)
+# Settings of the training that decide how well a network learns. The rest is the task, the budget, or a place.
+TRAINING = ("width", "activation", "norm", "affine", "aux", "lr_w", "weight_decay", "schedule_epochs", "batch_size")
 GRAMMAR = "e.g. lr_x=0.01..0.5 log, T=5..8, momentum_x=0..0.9 step 0.1, activation=gelu,relu, beta=1"
 
 
@@ -45,8 +44,12 @@ class Condition:
     values: tuple[Value, ...]
     negated: bool = False
 
-    def holds(self, settings: Mapping[str, Any]) -> bool:
-        return self.negated != bool(set(self.values) & _traits(self.name, settings[self.name]))
+    def holds(self, config: TrainConfig, drawn: Mapping[str, Value]) -> bool:
+        value = drawn[self.name] if self.name in drawn else _value(config, self.name)
+        if self.name == "algorithm":
+            family, *suffixes = str(value).split("+")
+            return self.negated != bool({value, family, *(f"+{s}" for s in suffixes)} & set(self.values))
+        return self.negated != (value in self.values)
 
     def __str__(self) -> str:
         return f"{self.name}{'!=' if self.negated else '='}{','.join(map(_word, self.values))}"
@@ -65,30 +68,28 @@ class Dimension:
     when: tuple[Condition, ...] = ()
 
     @property
-    def is_range(self) -> bool:
-        return not self.choices
-
     def ends(self) -> tuple[Value, ...]:
         """The values that decide whether all of them are allowed."""
-        return (self.low, self.high) if self.is_range else self.choices
+        return self.choices or (self.low, self.high)
+
+    def distribution(self) -> BaseDistribution:
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        if self.choices:
+            return CategoricalDistribution(self.choices)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return IntDistribution(self.low, self.high, log=self.log, step=int(self.step or 1))
+        return FloatDistribution(self.low, self.high, log=self.log, step=self.step)
 
     def suggest(self, trial: optuna.Trial) -> Value:
-        if not self.is_range:
-            return trial.suggest_categorical(self.name, self.choices)
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return trial.suggest_int(self.name, self.low, self.high, step=int(self.step or 1), log=self.log)
-        value = trial.suggest_float(self.name, self.low, self.high, step=self.step, log=self.log)
-        return value if self.step is None else on_grid(value)
+        value = cast(Value, trial._suggest(self.name, self.distribution()))
+        return on_grid(value) if isinstance(value, float) and self.step is not None else value
 
     def __str__(self) -> str:
         """In the grammar of :func:`parse`, so that a space can be written down and read again."""
-        if not self.is_range:
-            return ", ".join(map(_word, self.choices)) + self._if()
         how = " log" if self.log else f" step {self.step!r}" if self.step is not None else " linear"
-        return f"{self.low!r}..{self.high!r}{how}{self._if()}"
-
-    def _if(self) -> str:
-        return "".join(f" if {condition}" for condition in self.when)
+        values = ", ".join(map(_word, self.choices)) if self.choices else f"{self.low!r}..{self.high!r}{how}"
+        return values + "".join(f" if {condition}" for condition in self.when)
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,10 @@ class Space:
 
     def draw(self, trial: optuna.Trial) -> dict[str, Value]:
         """Values for one trial. Those whose condition does not hold are left out."""
-        settings, drawn = vars(self.config).copy(), {}
+        drawn: dict[str, Value] = {}
         for dimension in self.dimensions:
-            if all(condition.holds(settings) for condition in dimension.when):
-                settings[dimension.name] = drawn[dimension.name] = dimension.suggest(trial)
+            if all(condition.holds(self.config, drawn) for condition in dimension.when):
+                drawn[dimension.name] = dimension.suggest(trial)
         return drawn
 
     def table(self) -> dict[str, str]:
@@ -118,12 +119,17 @@ def build(config: TrainConfig, overrides: Iterable[str] = (), file: Path | None 
     Raises ConfigError for a setting that is unknown or cannot be searched, and for values that it may not have.
     """
     texts = {name: (text, "the paper's space") for name, text in shipped(config).items()}
-    named: set[str] = set()
+    own = options_for(config.algorithm)
+    idle = {}
     for name, text, source in [*_from_file(file), *_from_flags(overrides)]:
-        texts[name] = (_inherit(text, texts.get(name, ("", ""))[0]), source)
-        named.add(name)
+        if name not in (*TRAINING, *known_options()):
+            raise ConfigError(f"{source}: {name!r} cannot be searched: {nearest(name, (*TRAINING, *own))}")
+        if name in TRAINING or name in own:
+            texts[name] = (_inherit(text, texts.get(name, ("", ""))[0]), source)
+        else:
+            idle[name] = f"it means nothing with {config.algorithm}"
     dimensions = [parse(name, text, source) for name, (text, source) in texts.items()]
-    return _assemble(config, dimensions, named)
+    return _assemble(config, dimensions, idle, named=texts.keys() - shipped(config).keys())
 
 
 def rebuild(config: TrainConfig, table: Mapping[str, str], source: str) -> Space:
@@ -133,22 +139,18 @@ def rebuild(config: TrainConfig, table: Mapping[str, str], source: str) -> Space
 
 def shipped(config: TrainConfig) -> dict[str, str]:
     """The paper's space for this algorithm and network, by setting."""
-    sections = _sections()
-    family, *suffixes = config.algorithm.split("+")
-    found = dict(sections["bp" if family == "bp" else "pcn"])
-    for suffix in suffixes:
-        found |= sections.get(f"+{suffix}", {})
-    if family != "bp" and config.model in sections["T"]:
+    sections, options = _sections(), options_for(config.algorithm)
+    family = families()[config.algorithm.split("+")[0]]
+    found = {name: option.search for name, option in options.items() if option.search}
+    found |= {**sections["training"], **getattr(family, "searched", {})}
+    if "T" in options and config.model in sections["T"]:
         found["T"] = sections["T"][config.model]
     return found
 
 
 def parse(name: str, text: str, source: str) -> Dimension:
     """``text`` in the grammar as a dimension, its values checked against the setting's type and range."""
-    if name not in SEARCHABLE:
-        raise ConfigError(f"{source}: {name!r} cannot be searched: {nearest(name, SEARCHABLE)}")
     values, *conditions = re.split(r"\s+if\s+", text.strip())
-    when = tuple(_condition(c, source) for c in conditions)
     if ".." in values:
         dimension = _range(name, values, source)
     else:
@@ -156,7 +158,18 @@ def parse(name: str, text: str, source: str) -> Dimension:
         if not choices or len(set(choices)) < len(choices):
             raise ConfigError(f"{source}: {name}={text!r} names no value, or one twice: {GRAMMAR}.")
         dimension = Dimension(name, choices)
-    return dataclasses.replace(dimension, when=when)
+    return dataclasses.replace(dimension, when=tuple(_condition(c, source) for c in conditions))
+
+
+def _value(config: TrainConfig, name: str) -> Value:
+    """A setting, or a field of the algorithm that its suffixes decide."""
+    algorithm = config.algorithm_object()
+    return cast(Value, getattr(algorithm, name) if hasattr(algorithm, name) else config.setting(name))
+
+
+def on_grid(value: float) -> float:
+    """Return 0.3 for 0.30000000000000004."""
+    return round(value, 12)
 
 
 def _range(name: str, text: str, source: str) -> Dimension:
@@ -165,27 +178,24 @@ def _range(name: str, text: str, source: str) -> Dimension:
         raise ConfigError(f"{source}: {name}={text!r} is not a range: {GRAMMAR}.")
     low, high = (_number(name, end, source) for end in found.group(1, 2))
     log = found.group(3) == "log"
-    step = None if found.group(4) is None else _number(name, found.group(4), source)
+    step = None if found.group(4) is None else _step(found.group(4), low)
     if not low < high:
         raise ConfigError(f"{source}: {name}={text!r} must rise, from a lower to a higher value.")
     if log and low <= 0:
         raise ConfigError(f"{source}: {name}={text!r} has no logarithm at {low:g}: begin above 0, or leave out log.")
     if step is not None and not 0 < step <= high - low:
         raise ConfigError(f"{source}: {name}={text!r} has a step that does not fit into the range.")
-    if step is not None:
-        high = _last(low, high, step)
+    if step is not None:  # the last value of the grid need not be the one that was named
+        last = low + step * math.floor((high - low) / step + 1e-9)
+        high = last if isinstance(last, int) else on_grid(last)
     return Dimension(name, low=low, high=high, step=step, log=log)
 
 
-def _last(low: float, high: float, step: float) -> float:
-    """The highest value of the grid, which need not be ``high`` itself."""
-    last = low + step * math.floor((high - low) / step + 1e-9)
-    return last if isinstance(last, int) else on_grid(last)
-
-
-def on_grid(value: float) -> float:
-    """0.3 instead of 0.30000000000000004."""
-    return round(value, 12)
+def _step(text: str, low: float) -> float:
+    try:
+        return int(text) if isinstance(low, int) else float(text)
+    except ValueError:
+        return math.nan
 
 
 def _number(name: str, text: str, source: str) -> float:
@@ -197,21 +207,15 @@ def _number(name: str, text: str, source: str) -> float:
 
 def _fitted(name: str, text: str, source: str) -> Value:
     """The word as the setting's own type, within the setting's range."""
-    return cast(Value, getattr(from_table({name: _value(text)}, source), name))
-
-
-def _value(text: str) -> Value:
     text = text.strip()
-    known: dict[str, Value] = {"true": True, "false": False, "none": None}
-    if text in known:
-        # "none" is a word as well (norm = none); the config takes it as whichever the setting wants
-        return "none" if text == "none" else known[text]
+    value: Value = text  # "none" as well, which is None or a word, as the setting wants it
     for kind in (int, float):
         try:
-            return kind(text)
+            value = kind(text)
+            break
         except ValueError:
             continue
-    return text
+    return cast(Value, fitted(name, {"true": True, "false": False}.get(text, value), source))
 
 
 def _word(value: Value) -> str:
@@ -221,30 +225,16 @@ def _word(value: Value) -> str:
 
 
 def _condition(text: str, source: str) -> Condition:
-    name, sign, values = (part.strip() for part in re.split(r"(!?=)", text, maxsplit=1)) if "=" in text else ("",) * 3
-    if name not in {f.name for f in dataclasses.fields(TrainConfig)} or not values:
+    found = re.fullmatch(r"\s*(\w+)\s*(!?)=\s*(\S.*)", text)
+    if not found or found[1] not in known_settings():
         raise ConfigError(f"{source}: the condition {text!r} is not of the form norm=bf,bn or momentum_x!=0.")
-    words = [word.strip() for word in values.split(",")]
-    fitted = tuple(words) if name == "algorithm" else tuple(_fitted(name, word, source) for word in words)
-    return Condition(name, fitted, sign == "!=")
-
-
-def _traits(name: str, value: Value) -> set[Value]:
-    if name != "algorithm":
-        return {value}
-    family, *suffixes = str(value).split("+")
-    return {value, family, *(f"+{suffix}" for suffix in suffixes)}
+    values = tuple(_fitted(found[1], word, source) for word in found[3].split(","))
+    return Condition(found[1], values, bool(found[2]))
 
 
 @cache
 def _sections() -> dict[str, dict[str, str]]:
     return tomllib.loads((files("deeppc.search") / "spaces.toml").read_text(encoding="utf-8"))
-
-
-def needs(name: str) -> tuple[Condition, ...]:
-    """What the setting needs in order to mean anything."""
-    text = _sections()["needs"].get(name)
-    return () if text is None else (_condition(text, "spaces.toml"),)
 
 
 def _from_flags(overrides: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -259,58 +249,64 @@ def _from_flags(overrides: Iterable[str]) -> list[tuple[str, str, str]]:
 
 def _from_file(file: Path | None) -> list[tuple[str, str, str]]:
     """Strings in the grammar; TOML's own lists and numbers say the same."""
-    if file is None:
-        return []
     found = []
-    for name, value in read_toml(file).items():
+    for name, value in ({} if file is None else read_toml(file)).items():
         if isinstance(value, dict):
             raise ConfigError(f"{file}: {name} is a table, but must be a text, {GRAMMAR}.")
-        words = value if isinstance(value, list) else [value]
-        found.append((name, ",".join(w if isinstance(w, str) else _word(w) for w in words), str(file)))
+        found.append((name, ",".join(map(_word, value if isinstance(value, list) else [value])), str(file)))
     return found
 
 
 def _inherit(text: str, before: str) -> str:
-    """A range that does not say how it is spaced is spaced as the one that it narrows, if that is by the logarithm."""
-    bare = ".." in text and not re.search(r"\b(log|linear|step)\b", text)
-    if bare and re.search(r"\blog\b", before):
+    """Space a range that does not say how as the one that it narrows, if that is by the logarithm."""
+    if ".." in text and not re.search(r"\b(log|linear|step)\b", text) and re.search(r"\blog\b", before):
         values, *conditions = re.split(r"\s+if\s+", text)
         return " if ".join([f"{values} log", *conditions])
     return text
 
 
-def _assemble(config: TrainConfig, dimensions: list[Dimension], named: set[str]) -> Space:
+def _assemble(config: TrainConfig, dimensions: list[Dimension], idle: dict[str, str], named: Iterable[str]) -> Space:
     """Fix what has a single value, drop what means nothing, put the rest in order."""
-    fixed = {d.name: d.choices[0] for d in dimensions if len(d.choices) == 1 and not d.when}
-    config = dataclasses.replace(config, **fixed)  # type: ignore[arg-type]  # each was fitted to its field
+    fixed: dict[str, Any] = {d.name: d.choices[0] for d in dimensions if len(d.choices) == 1 and not d.when}
+    config = replace(config, **fixed)
     rest = [
-        dataclasses.replace(d, when=tuple(dict.fromkeys((*d.when, *needs(d.name)))))
+        dataclasses.replace(d, when=tuple(dict.fromkeys((*d.when, *_needs(d.name, config)))))
         for d in dimensions
         if d.name not in fixed
     ]
-    settings, idle = vars(config), {}
-    while unmet := next((d for d in rest if _unmet(d, rest, settings)), None):  # each may take others with it
-        rest.remove(unmet)
-        if unmet.name in named:
-            idle[unmet.name] = str(_unmet(unmet, rest, settings))
+    while unmet := next((pair for pair in ((d, _unmet(d, rest, config)) for d in rest) if pair[1]), None):
+        rest.remove(unmet[0])  # which may take others with it
+        if unmet[0].name in named:
+            idle[unmet[0].name] = f"it needs {unmet[1]}"
     searched = {d.name for d in rest}
     rest = [dataclasses.replace(d, when=tuple(c for c in d.when if c.name in searched)) for d in rest]
     rest = _keep_gain_finite(config, rest)
     for dimension in rest:
-        _require_accepted(config, dimension)
+        for value in dimension.ends:
+            replace(config, **{dimension.name: value})  # raises ConfigError for what does not suit the algorithm
     if not rest:
         raise ConfigError("There is nothing to search: every setting is fixed. Widen one, " + GRAMMAR + ".")
     return Space(config, tuple(_ordered(rest)), idle)
 
 
-def _unmet(dimension: Dimension, searched: list[Dimension], settings: Mapping[str, Any]) -> Condition | None:
-    """A condition that cannot hold, whatever is drawn."""
+def _needs(name: str, config: TrainConfig) -> list[Condition]:
+    """What a setting needs in order to change anything: by ``spaces.toml``, or as the algorithm's option says."""
+    text = _sections()["needs"].get(name)
+    if text is not None:
+        return [_condition(text, "spaces.toml")]
+    options = options_for(config.algorithm)
+    unless = options[name].unless if name in options else {}
+    return [Condition(other, (value,), negated=True) for other, value in unless.items()]
+
+
+def _unmet(dimension: Dimension, searched: list[Dimension], config: TrainConfig) -> Condition | None:
+    """Return a condition that cannot hold, whatever is drawn."""
     names = {d.name for d in searched}
-    return next((c for c in dimension.when if c.name not in names and not c.holds(settings)), None)
+    return next((c for c in dimension.when if c.name not in names and not c.holds(config, {})), None)
 
 
 def _ordered(dimensions: list[Dimension]) -> list[Dimension]:
-    """Each after those that its conditions ask for."""
+    """Put each after those that its conditions ask for."""
     done: list[Dimension] = []
     rest = list(dimensions)
     while rest:
@@ -328,38 +324,31 @@ def _keep_gain_finite(config: TrainConfig, dimensions: list[Dimension]) -> list[
 
     For all trials alike, because a range that changes from trial to trial cannot be analysed afterwards.
     """
+    if not {"depth_gain", "lr_x"} <= options_for(config.algorithm).keys():
+        return dimensions
     by_name = {d.name: d for d in dimensions}
-    gain = by_name["depth_gain"].choices if "depth_gain" in by_name else (config.depth_gain,)
+    gain = by_name["depth_gain"].choices if "depth_gain" in by_name else (config.setting("depth_gain"),)
     if True not in gain:
         return dimensions
-    lowest = 1.001 * (2.0**128) ** (-1 / _levels(config.model))
-    rates = by_name.get("lr_x", Dimension("lr_x", (config.lr_x,)))
-    if rates.is_range:
-        rates = dataclasses.replace(rates, low=max(rates.low, lowest))
-    else:
-        rates = dataclasses.replace(rates, choices=tuple(c for c in rates.choices if cast(float, c) > lowest))
+    lowest = 1.001 * (2.0**128) ** (-1 / levels(config))
+    rates = by_name.get("lr_x", Dimension("lr_x", (config.setting("lr_x"),)))
+    choices = tuple(c for c in rates.choices if cast(float, c) > lowest)
+    rates = dataclasses.replace(rates, low=max(rates.low, lowest), choices=choices)
     if not (rates.choices or rates.low < rates.high):
         raise ConfigError(f"depth_gain needs lr_x above {lowest:.2g} in {config.model}: raise lr_x, or leave it out.")
     return [rates if d.name == "lr_x" else d for d in dimensions]
 
 
 @cache
-def _levels(model: str) -> int:
+def _levels(model: str, aux: bool) -> int:
     from deeppc.models import build as build_network
 
     try:
-        return build_network(model, width=0.01).L
+        return build_network(model, width=0.01, aux=aux).L
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
-def _require_accepted(config: TrainConfig, dimension: Dimension) -> None:
-    """Every value must suit the algorithm, too."""
-    from deeppc.core.algorithms import Algorithm
-
-    for value in dimension.ends():
-        try:
-            changed = dataclasses.replace(config, **{dimension.name: value})  # type: ignore[arg-type]
-            Algorithm.parse(config.algorithm, **algorithm_options(changed))
-        except ValueError as error:
-            raise ConfigError(f"The space of {dimension.name} is {dimension}, but {error}.") from error
+def levels(config: TrainConfig) -> int:
+    """L, the number of steps that the wave needs."""
+    return _levels(config.model, config.aux)

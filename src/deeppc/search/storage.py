@@ -6,52 +6,48 @@ nothing behind. And other databases then take the same way.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import platform
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from deeppc.errors import ConfigError, RunError
+from deeppc.files import Busy, Lock
 from deeppc.search import plan as plans
 from deeppc.search.plan import Plan
-
-if sys.platform != "win32":
-    import fcntl
+from deeppc.search.trials import LOST, Trial, trials_of
 
 if TYPE_CHECKING:
-    from optuna import Study
+    import optuna
     from optuna.pruners import BasePruner
-    from optuna.samplers import BaseSampler
     from optuna.storages import RDBStorage
     from optuna.trial import FrozenTrial
 
-IDENTITY = "deeppc"  # attribute of the study: what may not change
+IDENTITY, OWNER = "deeppc", "owner"  # attributes: of the study, what may not change; of a trial, who works on it
+HEARTBEAT, GRACE = 30, 600  # seconds between two signs of life, and without any until a trial is given up
 PATIENCE = 60  # seconds to wait for another process that writes to the same SQLite file
 
 
 def require_optuna() -> None:
-    """A friendly word where the extra is not installed. Also: Optuna reports nothing by itself, the display does."""
+    """Raise ConfigError where the extra is not installed. Optuna reports nothing by itself, the display does."""
     try:
         import optuna
     except ImportError:
         raise ConfigError(
             "Searching needs Optuna, which is not installed: pip install 'deeppc[search]' (quotes included)."
         ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 @dataclass(frozen=True)
 class Session:
-    """An open study. ``study`` keeps in memory what has ended, ``storage`` asks the database every time.
-
-    Use it as a context, to close its connections.
-    """
+    """An open study, as a context that closes its connections."""
 
     plan: Plan
-    study: Study
+    study: optuna.Study
     storage: RDBStorage
 
     def __enter__(self) -> Session:
@@ -61,19 +57,38 @@ class Session:
         self.storage.remove_session()
         self.storage.engine.dispose()
 
-    @cached_property
-    def study_id(self) -> int:
-        return self.storage.get_study_id_from_name(self.plan.name)
-
-    def trials(self) -> list[FrozenTrial]:
+    def trials(self) -> list[Trial]:
         with in_words(self.plan):
-            return self.study.get_trials(deepcopy=False)
+            return trials_of(self.study.get_trials(deepcopy=False))
 
-    def sampling(self, seed: int) -> Study:
-        """The study as it is now, for one trial, with a sampler whose draws are decided by ``seed`` and the past."""
-        from optuna.samplers import TPESampler
+    def live(self, below: int | None = None) -> int:
+        """The number of trials that have ended or are running; of those with a number below this one."""
+        return sum(t.state != "lost" and (below is None or t.number < below) for t in self.trials())
 
-        return _load(self.plan, self.storage, TPESampler(seed=seed))
+    def give_up(self, owner: str, why: str = "") -> None:
+        """Free the places of running trials whose owner's name begins so: no process works on them any more."""
+        self._fail(lambda t: str(t.user_attrs.get(OWNER, "")).startswith(owner), why)
+
+    def give_up_silent(self) -> None:
+        """Free the places of trials, on any machine, that have given no sign of life for long."""
+        from optuna.storages import fail_stale_trials
+
+        with in_words(self.plan):
+            fail_stale_trials(self.study)
+        since = datetime.now() - timedelta(seconds=GRACE)  # killed before it could say whose it is
+        self._fail(lambda t: OWNER not in t.user_attrs and t.datetime_start is not None and t.datetime_start < since)
+
+    def _fail(self, which: Callable[[FrozenTrial], bool], why: str = "") -> None:
+        from optuna.exceptions import UpdateFinishedTrialError
+        from optuna.trial import TrialState
+
+        with in_words(self.plan):
+            for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                if which(trial):
+                    with suppress(UpdateFinishedTrialError):  # it has ended meanwhile
+                        if why:
+                            self.storage.set_trial_user_attr(trial._trial_id, LOST, why)
+                        self.storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
 
 
 def create(plan: Plan) -> Session:
@@ -83,12 +98,14 @@ def create(plan: Plan) -> Session:
 
     if plan.storage is not None:
         plans.without_password(plan.storage)  # complains if it is no URL
-    _make(plan.folder)
-    with exclusively(plan.folder), in_words(plan):
+    with in_words(plan):
         if (plan.folder / plans.STUDY).exists():
             plans.require_same(plans.read(plan.folder).identity(), plan)
+        (plan.folder / plans.TRIALS).mkdir(parents=True, exist_ok=True)
         storage = _connect(plan)
-        study = optuna.create_study(study_name=plan.name, storage=storage, direction="maximize", load_if_exists=True)
+        study = optuna.create_study(
+            study_name=plan.name, storage=storage, direction="maximize", load_if_exists=True, pruner=_pruner(plan)
+        )
         begun = study.user_attrs.get(IDENTITY)
         if begun is None and study.get_trials(deepcopy=False):
             raise RunError(f"The storage holds a study {plan.name!r} that deeppc did not begin: rename the folder.")
@@ -101,42 +118,41 @@ def create(plan: Plan) -> Session:
 
 
 def open_study(plan: Plan) -> Session:
-    """The study, which exists."""
+    """Open a study that exists."""
     require_optuna()
+    import optuna
+
     if plan.storage is None and not (plan.folder / plans.DATABASE).exists():
         raise RunError(f"{plan.folder / plans.DATABASE} is missing: the trials of this search are lost.")
     with in_words(plan):
         storage = _connect(plan)
-        return Session(plan, _load(plan, storage), storage)
-
-
-def _load(plan: Plan, storage: RDBStorage, sampler: BaseSampler | None = None) -> Study:
-    import optuna
-
-    try:
-        return optuna.load_study(study_name=plan.name, storage=storage, sampler=sampler, pruner=_pruner(plan))
-    except KeyError:  # Optuna's word for a study that is not there
-        raise RunError(f"The storage has no study {plan.name!r}: was the folder renamed?") from None
+        try:
+            study = optuna.load_study(study_name=plan.name, storage=storage, pruner=_pruner(plan))
+        except KeyError:
+            raise RunError(f"The storage holds no study {plan.name!r}: was {plan.folder} renamed?") from None
+        return Session(plan, study, storage)
 
 
 def _connect(plan: Plan) -> RDBStorage:
     from optuna.storages import RDBStorage
 
-    wait = {"connect_args": {"timeout": PATIENCE}} if plan.storage is None else {"pool_pre_ping": True}
+    patient = {"connect_args": {"timeout": PATIENCE}} if plan.url.startswith("sqlite") else {}
     try:
-        return RDBStorage(plan.url, engine_kwargs=wait)
+        return RDBStorage(plan.url, engine_kwargs=patient, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
     except ImportError as error:
-        raise RunError(f"The driver of this storage is not installed here: {error}.") from error
+        raise RunError(f"The storage {plans.without_password(plan.url)} cannot be used: {error}.") from error
 
 
 @contextmanager
 def in_words(plan: Plan) -> Iterator[None]:
-    """A database that does not answer, or answers wrongly, is for the user to put right."""
+    """Raise RunError for a database that does not answer, or answers wrongly: the user's to put right."""
     import sqlalchemy.exc
-    from optuna.exceptions import StorageInternalError
+    from optuna.exceptions import ExperimentalWarning, StorageInternalError
 
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats, which have been that since 2021
+            yield
     except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
         where = plan.folder / plans.DATABASE if plan.storage is None else plans.without_password(plan.storage)
         first = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
@@ -144,21 +160,18 @@ def in_words(plan: Plan) -> Iterator[None]:
 
 
 @contextmanager
-def exclusively(folder: Path) -> Iterator[None]:
-    """Only one process of this machine at a time; the system gives the lock back even on a kill."""
-    with (folder / ".lock").open("w") as lock:
-        if sys.platform != "win32":
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _make(folder: Path) -> None:
+def held(plan: Plan) -> Iterator[None]:
+    """Keep other searches of this machine out of the folder."""
     try:
-        (folder / plans.TRIALS).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"The folder {folder} cannot be written: {error.strerror or error}. Choose another with --run-dir."
-        ) from error
+        with Lock(plan.folder / ".lock"):
+            yield
+    except Busy:
+        raise Busy(f"Another process is searching in {plan.folder}: give --jobs for more at a time.") from None
+
+
+def place(plan: Plan) -> str:
+    """The beginning of the names of all owners of trials on this machine and in this folder."""
+    return f"{platform.node()}:{plan.folder.resolve()}#"
 
 
 def _pruner(plan: Plan) -> BasePruner:

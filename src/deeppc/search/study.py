@@ -1,49 +1,48 @@
 """The search: trials by TPE, one after the other or by several processes, in a study that survives them all.
 
-    result = search(Plan.of(TrainConfig(model="vgg5", dataset="cifar10", epochs=10), trials=40, jobs=2))
+    result = search(Plan.of(TrainConfig.of(model="vgg5", dataset="cifar10", epochs=10), trials=40, jobs=2))
 
-A trial trains by :func:`deeppc.training.fit.train` and is judged by its best epoch on held-out images (with
+A trial trains by :func:`deeppc.training.train` and is judged by its best epoch on held-out images (with
 ``select="test"``, the paper's protocol, on the test set; otherwise no test image is ever looked at). It is pruned when
 it is hopeless; one that diverges is recorded as failed, with its reason.
+
+No trial is lost or counted twice. A trial counts if fewer than N with a lower number have ended or are running, which
+every machine that shares the storage sees alike. Its outcome is stored in one transaction; Optuna refuses it if the
+trial was given up before. Given up are: trials of a job that is tried again, or that ran in this folder before (only
+one search at a time holds the folder's lock), and those on other machines whose heartbeat has stopped.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deeppc.errors import DivergedError, Interrupted, RunError
-from deeppc.files import replacing
-from deeppc.runs.folder import LOCK
-from deeppc.search import ledger
+from deeppc.files import write_text
+from deeppc.runs.folder import RunFolder
 from deeppc.search import plan as plans
-from deeppc.search import storage as storages
-from deeppc.search.events import Began, Looked, SearchListener, TrialEnded, nobody
-from deeppc.search.ledger import Claim, Worker
 from deeppc.search.plan import Plan
-from deeppc.search.records import Trial, best_of, progress_of, trials_of
-from deeppc.search.storage import Session
-from deeppc.training.config import TrainConfig, to_toml
-from deeppc.training.events import BatchDone, EpochDone, Event, Note, StopRun
-from deeppc.training.interruption import Interruption
+from deeppc.search.storage import OWNER, Session, create, held, open_study, place, require_optuna
+from deeppc.search.trials import LOST, REASON, SURPLUS, Progress, Trial, best_of, judged_by, score
+from deeppc.training import pool
+from deeppc.training.config import TrainConfig, replace, to_toml
+from deeppc.training.events import EpochDone, Event, Started, StopRun
 
 if TYPE_CHECKING:
     import optuna
 
-LOOK = 1.0  # seconds between two looks at the study while it goes
-WAIT = 0.5  # seconds between two looks for a free slot, when others work on the last ones
+LOOK, WAIT = 1.0, 2.0  # seconds between two looks at the study: while it runs, while others have its last trials
 
-Stopper = Callable[[], bool]
+Listener = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """``trials`` of all states; ``best`` is the complete one with the highest selection accuracy."""
+    """``trials`` of all states; ``best`` is the complete one with the highest score."""
 
     plan: Plan
     trials: list[Trial]
@@ -54,34 +53,206 @@ class SearchResult:
         return self.best.config(self.plan.config)
 
 
-def search(plan: Plan, on_event: SearchListener = nobody) -> SearchResult:
-    """Search until ``plan.trials`` trials are settled, going on with what the folder holds; then write ``best.toml``.
+def search(plan: Plan, on_progress: Listener = lambda progress: None) -> SearchResult:
+    """Search until ``plan.trials`` trials have ended, resuming what the folder holds; then write ``best.toml``.
 
     Raises ConfigError for settings that cannot be trained or that differ from those the search was begun with,
     RunError if the storage cannot be used or no trial completed, Interrupted after Ctrl-C.
     """
-    _check(plan)
-    with storages.create(plan) as session:
-        watcher = Watcher(session, on_event)
-        on_event(Began(plan, progress_of(plan, trials_of(session))))
-        if plan.jobs == 1:
-            with Worker(plan.folder) as worker:
-                work(session, worker, look=watcher.look)
-        elif not ledger.all_settled(session):
-            from deeppc.search.workers import oversee
+    from deeppc.training.builder import build
 
-            oversee(session, watcher)
-        watcher.look(now=True)
-        return conclude(session)
+    require_optuna()
+    build(plan.config)  # whatever is wrong with data, network or algorithm is said before anything is written
+    with held(plan), create(plan) as session:
+        reporter = Reporter(session, on_progress)
+        try:
+            _run(session, reporter)
+        except (Interrupted, KeyboardInterrupt) as stop:
+            session.give_up(place(plan), "interrupted")
+            where = f"after {reporter.look().ended} of {plan.trials} trials"
+            raise Interrupted(where, "search", plan.folder, getattr(stop, "signal", 2)) from None
+        return _conclude(plan, session.trials())
 
 
-def conclude(session: Session) -> SearchResult:
-    """What came out, and ``best.toml``. Nothing is left running, no weights are left over."""
-    plan = session.plan
-    with storages.exclusively(plan.folder), storages.in_words(plan):
-        ledger.bury(session)
-    trials = trials_of(session)
-    _clean(plan, trials)
+def _run(session: Session, reporter: Reporter) -> None:
+    """Fill the places that are free, until all trials have ended."""
+    plan, here = session.plan, place(session.plan)
+    session.give_up(here if plan.storage else "")  # what an earlier search left here; our own file has no one else's
+    while (before := reporter.look().ended) < plan.trials:
+        free = plan.trials - session.live()
+        if not free:  # other machines work on the last ones, and may lose them
+            time.sleep(WAIT)
+            session.give_up_silent()
+            continue
+        jobs = [Job(plan, f"{here}{number}#") for number in range(free)]
+        outcomes = pool.run(run_job, jobs, min(plan.jobs, free), reporter.hear)
+        session.give_up(here)
+        failed = [outcome for outcome in outcomes if isinstance(outcome, pool.Failed)]
+        if failed and reporter.look().ended == before:
+            raise RunError(f"All workers ended early: {failed[-1].reason} Resume with:  {plan.resume_command}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A place to be filled by one trial. ``owner`` names it on this machine, in this folder."""
+
+    plan: Plan
+    owner: str
+
+
+def run_job(job: Job, send: pool.Send) -> None:
+    """Run one trial, if there is still one to run. In a worker of the pool."""
+    require_optuna()
+    with open_study(job.plan) as session:
+        session.give_up(job.owner)  # the worker that tried this job before has died
+        session.give_up_silent()
+        if session.live() < job.plan.trials:
+            Objective(session, job.owner, send).run()
+
+
+class NotTrained(Exception):  # noqa: N818 - Optuna's way to end a trial as failed
+    """The trial has failed, or is one too many; its attributes say why."""
+
+
+@dataclass
+class Objective:
+    """One trial: draw settings, train, and tell Optuna after each epoch. Ends the run before its test set is seen."""
+
+    session: Session
+    owner: str
+    send: pool.Send
+    scores: list[float] = field(default_factory=list)
+    error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.session.study.optimize(self, n_trials=1, catch=(NotTrained,))
+        except (ValueError, AssertionError) as error:
+            if error is self.error:
+                raise
+            # Optuna refuses the outcome of a trial that is over: others have given it up, another is in its place
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        from optuna import TrialPruned
+        from optuna.exceptions import UpdateFinishedTrialError
+
+        self.trial, plan = trial, self.session.plan
+        trial.set_user_attr(OWNER, self.owner)
+        if self.session.live(below=trial.number) >= plan.trials:
+            trial.set_user_attr(SURPLUS, True)
+            raise NotTrained
+        folder = _trial_folder(plan, trial.number)
+        shutil.rmtree(folder, ignore_errors=True)  # of a study that was here before
+        try:
+            return self._train(trial, folder)
+        except BaseException as error:
+            self.error = error
+            if not isinstance(error, NotTrained | TrialPruned | UpdateFinishedTrialError):
+                why = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt | SystemExit) else repr(error)
+                trial.set_user_attr(LOST, why)
+            raise
+        finally:
+            _remove_weights(folder)
+            self.send("ended")
+
+    def _train(self, trial: optuna.Trial, folder: Path) -> float:
+        import optuna
+        import torch
+
+        from deeppc.data.seeding import generator
+        from deeppc.training import train
+
+        plan = self.session.plan
+        seed = int(generator("search", plan.config.seed, trial.number).integers(2**32))
+        self.session.study.sampler = optuna.samplers.TPESampler(seed=seed)  # workers must not draw alike
+        self.config = replace(plan.config, **plan.space.draw(trial), run_dir=folder, resume=False)
+        self.send("drawn")
+        pruned = False
+        try:
+            train(self.config, self.hear, report=False)
+        except StopRun:
+            pruned = not self._is_last_epoch()
+        except DivergedError as error:
+            trial.set_user_attr(
+                REASON, f"diverged at step {error.step}: the energy of {error.node} is {error.value:.3g}"
+            )
+            raise NotTrained from error
+        except torch.OutOfMemoryError as error:
+            trial.set_user_attr(REASON, "out of memory")
+            raise NotTrained from error
+        if pruned:
+            raise optuna.TrialPruned
+        return max(self.scores)
+
+    def hear(self, event: Event) -> None:
+        match event:
+            case Started():
+                self.metric = event.metric
+            case EpochDone():
+                value = event.metrics[f"{self.config.select}_{self.metric.name}"]
+                self.scores.append(value if self.metric.higher_is_better else -value)
+                self.trial.report(self.scores[-1], step=len(self.scores))
+                self.send("epoch")
+                if self._is_last_epoch() or self.trial.should_prune():
+                    raise StopRun
+
+    def _is_last_epoch(self) -> bool:
+        """As the training loop sees it."""
+        done, patience = len(self.scores), self.config.patience
+        best = self.scores.index(max(self.scores)) + 1
+        return done >= self.config.epochs or (patience is not None and done - best >= patience)
+
+
+class Reporter:
+    """Tells a listener what has changed in the study, at most once a second unless a trial has ended."""
+
+    def __init__(self, session: Session, listener: Listener) -> None:
+        self.session, self.listener = session, listener
+        self._known = {t.number for t in session.trials() if t.state != "running"}
+        self._last = 0.0
+
+    def hear(self, job: Job, message: Any) -> None:
+        if isinstance(message, pool.Failed) and message.traceback:
+            log = self.session.plan.folder / "error.log"
+            write_text(log, message.traceback)
+            raise RunError(
+                f"A trial failed: {message.reason} (more in {log}). What has ended is kept; resume with:  "
+                f"{self.session.plan.resume_command}"
+            )
+        if isinstance(message, pool.Done | pool.Failed) or time.monotonic() - self._last > LOOK:
+            self.look()
+
+    def look(self) -> Progress:
+        trials = self.session.trials()
+        news = [t for t in trials if t.state != "running" and t.number not in self._known]
+        self._known |= {t.number for t in news}
+        progress = Progress(self.session.plan, trials, news)
+        self.listener(progress)
+        self._last = time.monotonic()
+        return progress
+
+
+# --- what is left in the folder ----------------------------------------------------------------------------------
+
+
+def _trial_folder(plan: Plan, number: int) -> Path:
+    return plan.folder / plans.TRIALS / f"{number:04}"
+
+
+def _remove_weights(folder: Path) -> None:
+    """Settings and metrics are worth keeping; the weights of a trial are not: the best is trained anew in no time."""
+    run = RunFolder(folder)
+    for path in (run.checkpoint, run.best, run.lock):
+        path.unlink(missing_ok=True)
+
+
+def _conclude(plan: Plan, trials: list[Trial]) -> SearchResult:
+    """Remove what a kill left behind, and write the best settings."""
+    for trial in trials:
+        if trial.state == "lost":
+            shutil.rmtree(_trial_folder(plan, trial.number), ignore_errors=True)
+        else:
+            _remove_weights(_trial_folder(plan, trial.number))
     best = best_of(trials)
     if best is None:
         reasons = "; ".join(dict.fromkeys(t.reason for t in trials if t.state == "failed"))
@@ -89,205 +260,11 @@ def conclude(session: Session) -> SearchResult:
             f"No trial in {plan.folder} completed{f' ({reasons[:300]})' if reasons else ''}: narrow the space, e.g. "
             "--space 'lr_w=1e-5..1e-3', in another folder (--run-dir)."
         )
-    result = SearchResult(plan, trials, best)
-    with replacing(plan.folder / plans.BEST) as temporary:
-        temporary.write_text(_best_toml(result), encoding="utf-8")
-    return result
-
-
-def work(
-    session: Session, worker: Worker, stopped: Stopper = lambda: False, look: Callable[[], None] = lambda: None
-) -> None:
-    """Trial after trial, until all slots are settled. Waits for others' last trials, in case those are lost."""
-    with Interruption() as interruption:
-        while not stopped():
-            if interruption.signal is not None:
-                raise interrupted(session, interruption.signal)
-            claim = ledger.claim(session, worker)
-            if claim is not None:
-                with worker.signs_of_life(session, claim):
-                    run_trial(session, claim, stopped, look)
-            elif ledger.all_settled(session):
-                return
-            else:
-                time.sleep(WAIT)
-            look()
-
-
-def run_trial(session: Session, claim: Claim, stopped: Stopper, look: Callable[[], None]) -> None:
-    """Draw settings, train, report. Whatever happens but a kill, the trial is not left running."""
-    from optuna.exceptions import UpdateFinishedTrialError
-
-    folder = _folder(session.plan, claim.number)
-    shutil.rmtree(folder, ignore_errors=True)  # of a study that was here before
-    try:
-        _train(session, claim, folder, stopped, look)
-        _tidy(folder)
-    except UpdateFinishedTrialError:  # others took us for dead, and the slot is theirs now
-        shutil.rmtree(folder, ignore_errors=True)
-    except BaseException as error:
-        ledger.lose(session, claim.number, "interrupted" if _is_wish(error) else f"{type(error).__name__}: {error}")
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, Interrupted):
-            raise interrupted(session, error.signal) from None
-        raise
-
-
-def _train(session: Session, claim: Claim, folder: Path, stopped: Stopper, look: Callable[[], None]) -> None:
-    """One trial to its end, with what came out in the storage."""
-    import torch
-
-    from deeppc.training.fit import train
-
-    plan = session.plan
-    with storages.in_words(plan):
-        trial = _trial(session, claim)
-        drawn = plan.space.draw(trial)
-        config = dataclasses.replace(plan.config, **drawn, run_dir=folder, resume=False)  # type: ignore[arg-type]
-        watch = Watch(trial, config, stopped, look)
-        try:
-            train(config, watch)
-        except StopRun:
-            watch.report(session, claim)
-        except DivergedError as error:
-            _fail(session, claim, f"diverged at step {error.step}: the energy of {error.node} is {error.value:.3g}")
-        except torch.OutOfMemoryError:
-            _fail(session, claim, "out of memory")
-
-
-@dataclass
-class Watch:
-    """Listens to a trial's run: reports each epoch, and ends it after the last one, when hopeless, or when told to.
-
-    It ends the run itself so that the test set is not looked at.
-    """
-
-    trial: optuna.Trial
-    config: TrainConfig
-    stopped: Stopper
-    look: Callable[[], None]
-    accuracies: list[float] = field(default_factory=list)
-    pruned: bool = False
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case BatchDone():
-                if self.stopped():
-                    raise Abandoned
-                self.look()
-            case EpochDone():
-                self._epoch(event.metrics[f"{self.config.select}_accuracy"])
-
-    def _epoch(self, accuracy: float) -> None:
-        self.accuracies.append(accuracy)
-        self.trial.report(accuracy, step=len(self.accuracies))
-        self.pruned = not self._is_over() and self.trial.should_prune()
-        if self.pruned or self._is_over():
-            raise StopRun
-
-    def _is_over(self) -> bool:
-        """As the training loop sees it."""
-        done, patience = len(self.accuracies), self.config.patience
-        best = self.accuracies.index(max(self.accuracies)) + 1
-        return done >= self.config.epochs or (patience is not None and done - best >= patience)
-
-    def report(self, session: Session, claim: Claim) -> None:
-        from optuna.trial import TrialState
-
-        state = TrialState.PRUNED if self.pruned else TrialState.COMPLETE
-        session.storage.set_trial_state_values(claim.trial_id, state, [max(self.accuracies)])
-
-
-class Abandoned(Exception):  # noqa: N818
-    """Whoever started this worker has gone, or wants it to end."""
-
-
-class Watcher:
-    """Looks at the study and tells the listener what has changed: once a second, or when asked to look now."""
-
-    def __init__(self, session: Session, on_event: SearchListener) -> None:
-        self.session, self.tell = session, on_event
-        self._known = {t.number for t in trials_of(session) if t.state != "running"}
-        self._last = 0.0
-
-    def look(self, now: bool = False) -> None:
-        if not now and time.monotonic() - self._last < LOOK:
-            return
-        trials = trials_of(self.session)
-        progress = progress_of(self.session.plan, trials)
-        for trial in trials:
-            if trial.state != "running" and trial.number not in self._known:
-                self._known.add(trial.number)
-                self.tell(TrialEnded(trial, progress))
-        self.tell(Looked(progress))
-        self._last = time.monotonic()
-
-    def note(self, text: str) -> None:
-        self.tell(Note(text))
-
-
-def _check(plan: Plan) -> None:
-    """Data, network, algorithm: whatever is wrong with them is said before anything is written."""
-    from deeppc.training.parts import prepare
-
-    storages.require_optuna()
-    prepare(plan.config)
-
-
-def _trial(session: Session, claim: Claim) -> optuna.Trial:
-    """The trial for Optuna. Its seed depends on the slot alone: a killed search draws what it would have drawn."""
-    from optuna.trial import Trial as OptunaTrial
-
-    from deeppc.data.seeding import generator
-
-    seed = int(generator("search", session.plan.config.seed, claim.slot).integers(2**32))
-    return OptunaTrial(session.sampling(seed), claim.trial_id)
-
-
-def _fail(session: Session, claim: Claim, reason: str) -> None:
-    """Failed, but settled: that these settings do not train is a result."""
-    from optuna.trial import TrialState
-
-    session.storage.set_trial_user_attr(claim.trial_id, ledger.REASON, reason)
-    session.storage.set_trial_state_values(claim.trial_id, TrialState.FAIL)
-
-
-def _is_wish(error: BaseException) -> bool:
-    return isinstance(error, Interrupted | Abandoned | KeyboardInterrupt)
-
-
-def interrupted(session: Session, signal: int) -> Interrupted:
-    progress = progress_of(session.plan, trials_of(session))
-    return Interrupted(f"after {progress.settled} of {progress.wanted} trials", "search", session.plan.folder, signal)
-
-
-def _folder(plan: Plan, number: int) -> Path:
-    return plan.folder / plans.TRIALS / f"{number:04}"
-
-
-def _tidy(folder: Path) -> None:
-    """Settings and metrics are worth keeping; weights of a trial are not: the best is trained anew in no time."""
-    for path in (*folder.glob("*.safetensors"), folder / LOCK):
-        path.unlink(missing_ok=True)
-
-
-def _clean(plan: Plan, trials: list[Trial]) -> None:
-    """What a kill left behind."""
-    for trial in trials:
-        if trial.state == "lost":
-            shutil.rmtree(_folder(plan, trial.number), ignore_errors=True)
-        elif trial.state != "running":
-            _tidy(_folder(plan, trial.number))
-    ledger.forget_dead(plan.folder)
-
-
-def _best_toml(result: SearchResult) -> str:
-    plan, best = result.plan, result.best
-    states = progress_of(plan, result.trials).counts
-    by = "the test set (the paper's protocol)" if plan.config.select == "test" else "held-out images"
-    return (
-        f"# Trial {best.number} of the search {plan.name!r}: {100 * (best.value or 0):.2f} % on {by}.\n"
-        f"# Of {len(result.trials) - states['lost']} trials {states['complete']} were complete, {states['pruned']} "
-        f"pruned, {states['failed']} diverged.\n"
-        f"# Train it:  deeppc train --config {plans.BEST}\n\n{to_toml(result.best_config)}"
+    progress = Progress(plan, trials)
+    comment = (
+        f"# Trial {best.number} of the search {plan.name!r}: {score(best.value)} on {judged_by(plan.config)}.\n"
+        f"# Of {progress.ended} trials: {progress.summary()}.\n"
+        f"# Train it:  deeppc train --config {plans.BEST}\n\n"
     )
+    write_text(plan.folder / plans.BEST, comment + to_toml(best.config(plan.config)))
+    return SearchResult(plan, trials, best)

@@ -11,22 +11,23 @@ Runs that are finished are not run again.
 
 from __future__ import annotations
 
-import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from deeppc.errors import ConfigError, Interrupted, RunError, UserError
-from deeppc.files import replacing, write_json
+from deeppc.errors import ConfigError, Interrupted, RunError
+from deeppc.files import write_json, write_text
+from deeppc.report.tables import UNKNOWN, Table, mean_and_deviation
+from deeppc.runs.folder import ComparisonFolder
 from deeppc.search import plan as plans
-from deeppc.search import storage as storages
 from deeppc.search.plan import Plan
-from deeppc.search.records import Trial, best_of, trials_of
-from deeppc.training.compare import COMPARISON, Row, compare, spread
-from deeppc.training.config import TrainConfig
-from deeppc.training.events import Listener, Note, nobody
+from deeppc.search.space import levels
+from deeppc.search.storage import open_study
+from deeppc.search.trials import Progress, Trial
+from deeppc.training.compare import Row, compare
+from deeppc.training.config import TrainConfig, replace
+from deeppc.training.events import Callback, Note, ignore
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ class Source:
 
     @property
     def name(self) -> str:
-        return f"{self.config.dataset}-{self.net}-{self.config.algorithm}"
+        return plans.task_name(self.config)
 
 
 @dataclass(frozen=True)
-class Cell:
+class Transfer:
     """``source``'s settings on ``target``'s task. They are the same for the settings that are the target's own."""
 
     target: Source
@@ -62,46 +63,42 @@ class Cell:
         steps = params.get("T")
         if isinstance(steps, int) and self.target.net != self.source.net:
             params["T"] = max(steps, levels(self.target.config))
-        return dataclasses.replace(self.target.config, **params, resume=False)  # type: ignore[arg-type]
+        return replace(self.target.config, **params, resume=False)
+
+    @property
+    def place(self) -> Path:
+        return Path(self.target.name) / self.source.name
 
 
 @dataclass
-class Table:
-    """One of the paper's tables. A line is an algorithm; a column names the task and whose settings it was given."""
+class Grid:
+    """One of the paper's tables: transfers by column (the task, and whose settings it was given) and algorithm."""
 
     title: str
-    columns: list[str] = field(default_factory=list)
-    lines: dict[str, dict[str, Cell]] = field(default_factory=dict)
+    columns: dict[str, dict[str, Transfer]] = field(default_factory=lambda: defaultdict(dict))
 
-    def put(self, column: str, cell: Cell) -> None:
-        if column not in self.columns:
-            self.columns.append(column)
-        self.lines.setdefault(cell.target.config.algorithm, {})[column] = cell
+    def put(self, column: str, target: Source, source: Source) -> None:
+        self.columns[column][target.config.algorithm] = Transfer(target, source)
 
-
-class Stopped(Interrupted):
-    """Ctrl-C between two runs or within one."""
-
-    def __init__(self, where: str, signal: int) -> None:
-        UserError.__init__(self, f"Stopped in {where}; everything is saved. The same command again goes on.")
-        self.signal, self.exit_code = signal, 128 + signal
+    def table(self, results: dict[Path, Row]) -> Table:
+        algorithms = dict.fromkeys(a for column in self.columns.values() for a in column)
+        rows = [[a, *(_words(column.get(a), results) for column in self.columns.values())] for a in algorithms]
+        return Table(["algorithm", *self.columns], rows, title=self.title)
 
 
 def read(folder: Path, storage: str | None = None) -> Source:
-    """The search in ``folder``. Raises RunError if it has not settled all its trials."""
-    from deeppc.search import ledger
-
+    """The search in ``folder``. Raises RunError if not all its trials have ended."""
     plan = plans.read(folder, storage)
-    with storages.open_study(plan) as session:
-        best, finished = best_of(trials_of(session)), ledger.all_settled(session)
-    if best is None or not finished:
-        raise RunError(f"The search in {folder} is not finished: go on with  deeppc search --resume --run-dir {folder}")
-    return Source(plan, best)
+    with open_study(plan) as session:
+        progress = Progress(plan, session.trials())
+    if progress.best is None or progress.ended < plan.trials:
+        raise RunError(f"The search in {folder} is not finished: resume it with  {plan.resume_command}")
+    return Source(plan, progress.best)
 
 
-def tables(sources: Sequence[Source]) -> list[Table]:
+def grids(sources: Sequence[Source]) -> list[Grid]:
     """What these searches can tell. ConfigError if no two of them differ in data set alone, or in depth alone."""
-    found = [t for t in (*_across_data_sets(sources), *_across_depths(sources)) if t.lines]
+    found = [grid for grid in (*_across_data_sets(sources), *_across_depths(sources)) if grid.columns]
     if not found:
         raise ConfigError(
             "There is nothing to transfer: name two searches of one algorithm that differ in the data set, or in the "
@@ -115,103 +112,75 @@ def transfer(
     folder: Path,
     seeds: Sequence[int],
     epochs: int | None = None,
-    on_event: Listener = nobody,
+    callback: Callback = ignore,
 ) -> str:
-    """Train every cell under ``seeds`` and write the tables. Returns them as markdown. Goes on where it stopped."""
-    found = tables(sources)
-    folder.mkdir(parents=True, exist_ok=True)
-    cells = {(c.target.name, c.source.name): c for t in found for line in t.lines.values() for c in line.values()}
-    results: dict[tuple[str, str], Row] = {}
-    for number, (key, cell) in enumerate(cells.items(), start=1):
-        on_event(Note(f"{number} of {len(cells)}: {key[0]} with the settings of {key[1]}"))
-        results[key] = _train(cell, folder / key[0] / key[1], seeds, epochs, folder, on_event)
-        _write(folder, found, results, seeds)
-    return _markdown(found, results, seeds)
+    """Train every transfer under ``seeds`` and write the tables. Returns them as Markdown. Resumes where it stopped."""
+    found = grids(sources)
+    wanted = {t.place: t for grid in found for column in grid.columns.values() for t in column.values()}
+    results: dict[Path, Row] = {}
+    for number, (place, cell) in enumerate(wanted.items(), start=1):
+        callback(Note(f"{number} of {len(wanted)}: {cell.target.name} with the settings of {cell.source.name}"))
+        config = replace(cell.config, epochs=epochs or cell.config.epochs, run_dir=folder / place)
+        config = replace(config, resume=ComparisonFolder(folder / place).holds_comparison)
+        try:
+            results[place] = compare(config, [config.algorithm], seeds, callback).rows[0]
+        except Interrupted as stop:
+            stop.args = (f"Stopped in {place}; everything is saved. Give the same command again to resume.",)
+            raise
+        text = _write(folder, found, results, seeds)
+    return text
 
 
-def levels(config: TrainConfig) -> int:
-    """L, the number of steps that the wave needs."""
-    from deeppc.models import build
-
-    return build(config.model, width=0.01, aux=config.aux).L
-
-
-def _across_data_sets(sources: Sequence[Source]) -> Iterator[Table]:
+def _across_data_sets(sources: Sequence[Source]) -> Iterator[Grid]:
     for net, same in _grouped(sources, lambda s: s.net):
-        table = Table(f"Across data sets, {net}")
+        grid = Grid(f"Across data sets, {net}")
         for _, rivals in _grouped(same, lambda s: s.config.algorithm):
             for target in rivals if len({s.config.dataset for s in rivals}) > 1 else []:
                 for source in sorted(rivals, key=lambda s: s is not target):
-                    table.put(f"on {target.config.dataset}, settings of {source.config.dataset}", Cell(target, source))
-        yield table
+                    grid.put(f"on {target.config.dataset}, settings of {source.config.dataset}", target, source)
+        yield grid
 
 
-def _across_depths(sources: Sequence[Source]) -> Iterator[Table]:
+def _across_depths(sources: Sequence[Source]) -> Iterator[Grid]:
     for dataset, same in _grouped(sources, lambda s: s.config.dataset):
-        table = Table(f"Across depths, {dataset}")
+        grid = Grid(f"Across depths, {dataset}")
         for _, rivals in _grouped(same, lambda s: s.config.algorithm):
             if len({s.net for s in rivals}) > 1:
                 deepest, *others = sorted(rivals, key=lambda s: -levels(s.config))
                 for source in (deepest, *others):
-                    table.put(f"{deepest.net}, settings of {source.net}", Cell(deepest, source))
-        yield table
+                    grid.put(f"{deepest.net}, settings of {source.net}", deepest, source)
+        yield grid
 
 
-def _grouped(sources: Sequence[Source], key: Callable[[Source], str]) -> Iterator[tuple[str, list[Source]]]:
-    for value, members in groupby(sorted(sources, key=key), key=key):
-        yield value, list(members)
+def _grouped(sources: Sequence[Source], key: Callable[[Source], str]) -> list[tuple[str, list[Source]]]:
+    return [(value, [s for s in sources if key(s) == value]) for value in sorted({key(s) for s in sources})]
 
 
-def _train(cell: Cell, place: Path, seeds: Sequence[int], epochs: int | None, folder: Path, on_event: Listener) -> Row:
-    config = dataclasses.replace(cell.config, run_dir=place, resume=(place / COMPARISON).exists())
-    if epochs is not None:
-        config = dataclasses.replace(config, epochs=epochs)
-    try:
-        return compare(config, [config.algorithm], seeds, on_event).rows[0]
-    except Interrupted as stop:
-        raise Stopped(str(place.relative_to(folder)), stop.signal) from None
-
-
-def _write(folder: Path, found: Sequence[Table], results: dict[tuple[str, str], Row], seeds: Sequence[int]) -> None:
-    content = [
+def _write(folder: Path, found: Sequence[Grid], results: dict[Path, Row], seeds: Sequence[int]) -> str:
+    tables = [
         {
-            "title": table.title,
-            "rows": {
-                algorithm: {column: _entry(cell, results) for column, cell in line.items()}
-                for algorithm, line in table.lines.items()
+            "title": grid.title,
+            "columns": {
+                name: {
+                    a: {**vars(results[t.place]), "T": t.config.options.get("T")}
+                    for a, t in column.items()
+                    if t.place in results
+                }
+                for name, column in grid.columns.items()
             },
         }
-        for table in found
+        for grid in found
     ]
-    write_json(folder / "transfer.json", {"seeds": list(seeds), "tables": content})
-    with replacing(folder / "transfer.md") as temporary:
-        temporary.write_text(_markdown(found, results, seeds), encoding="utf-8")
+    write_json(folder / "transfer.json", {"seeds": list(seeds), "tables": tables})
+    head = f"Test accuracy, %: mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}.\n"
+    text = "\n".join([head, *(grid.table(results).markdown() for grid in found)])
+    write_text(folder / "transfer.md", text)
+    return text
 
 
-def _entry(cell: Cell, results: dict[tuple[str, str], Row]) -> dict[str, Any] | None:
-    row = results.get((cell.target.name, cell.source.name))
-    if row is None:
-        return None
-    return {"test_accuracy": row.test_accuracy, "diverged": row.diverged, "T": cell.config.T, "runs": row.runs}
-
-
-def _markdown(found: Sequence[Table], results: dict[tuple[str, str], Row], seeds: Sequence[int]) -> str:
-    text = [f"Test accuracy, %: mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}."]
-    for table in found:
-        text += ["", f"## {table.title}", "", f"| algorithm | {' | '.join(table.columns)} |"]
-        text.append("|" + " --- |" * (1 + len(table.columns)))
-        for algorithm, line in table.lines.items():
-            cells = [_words(line.get(column), results) for column in table.columns]
-            text.append(f"| {algorithm} | {' | '.join(cells)} |")
-    return "\n".join(text) + "\n"
-
-
-def _words(cell: Cell | None, results: dict[tuple[str, str], Row]) -> str:
-    row = results.get((cell.target.name, cell.source.name)) if cell is not None else None
-    if row is None:
-        return "–"
+def _words(cell: Transfer | None, results: dict[Path, Row]) -> str:
+    if cell is None or cell.place not in results:
+        return UNKNOWN
+    row = results[cell.place]
     lost = f" ({len(row.diverged)} diverged)" if row.diverged else ""
-    if not row.test_accuracy:
-        return f"–{lost}"
-    mean, deviation = spread([100 * a for a in row.test_accuracy])
-    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}") + lost
+    return mean_and_deviation(row.test_accuracy, scale=100) + lost
