@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deeppc.core.algorithms import Algorithm, Result
+    from deeppc.core.algorithms import Algorithm, Result, register
     from deeppc.core.graph import Chain, Graph, Sum
+    from deeppc.training.builder import train
+    from deeppc.training.config import TrainConfig
+    from deeppc.training.fit import fit
 
 __version__ = "0.1.0"
-__all__ = ["Algorithm", "Chain", "Graph", "Result", "Sum", "__version__"]
+__all__ = ["Algorithm", "Chain", "Graph", "Result", "Sum", "TrainConfig", "__version__", "fit", "register", "train"]
 
 # Imported on first use, so that the command line can answer --help without importing torch.
 _NAMES = {
-    "Algorithm": "core.algorithms",
-    "Result": "core.algorithms",
-    "Chain": "core.graph",
-    "Graph": "core.graph",
-    "Sum": "core.graph",
+    **dict.fromkeys(("Algorithm", "Result", "register"), "core.algorithms"),
+    **dict.fromkeys(("Chain", "Graph", "Sum"), "core.graph"),
+    "TrainConfig": "training.config",
+    "fit": "training.fit",
+    "train": "training.builder",
 }
 _PACKAGES = (
-    *("core", "models", "data", "diagnostics", "runs", "report", "training"),
-    *("presets", "search", "paper", "bench", "cli", "errors", "files"),
+    *("errors", "files", "core", "models", "data", "diagnostics", "runs", "report", "training"),
+    *("presets", "bench", "search", "paper", "cli"),
 )
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        return getattr(importlib.import_module(f"deeppc.{_NAMES[name]}"), name)
+        return getattr(import_module(f"deeppc.{_NAMES[name]}"), name)
     if name in _PACKAGES:
-        return importlib.import_module(f"deeppc.{name}")
+        return import_module(f"deeppc.{name}")
     raise AttributeError(f"module 'deeppc' has no attribute {name!r}")
 
 

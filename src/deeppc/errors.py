@@ -1,23 +1,32 @@
-"""What can go wrong in words that a user can act on: a command line prints these without a traceback."""
+"""The one family of errors that a user, not the program, can put right: a command line prints them without a traceback.
+
+A message says what was wrong, what was expected and what to do.
+"""
 
 from __future__ import annotations
 
+import difflib
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 
 class UserError(Exception):
-    """Something that the user, not the program, can put right. ``exit_code`` is what a command ends with."""
+    """Something that the user can put right. ``exit_code`` is what a command ends with."""
 
     exit_code = 2
 
 
 class ConfigError(UserError):
-    """A setting that is unknown, of the wrong type or out of range, or that contradicts a run begun earlier."""
+    """A setting that is unknown, of the wrong type or out of range, or that contradicts the run to resume."""
+
+
+class DataError(UserError):
+    """A data set that cannot be used as it is."""
 
 
 class RunError(UserError):
-    """A run folder that cannot be used: not writable, full, taken, damaged, or without a run."""
+    """A run folder that cannot be used: not writable, full, locked, damaged, or without a run."""
 
 
 class DivergedError(UserError):
@@ -25,31 +34,39 @@ class DivergedError(UserError):
 
     exit_code = 3
 
-    def __init__(self, step: int, node: str, value: float, run_dir: Path, advice: str) -> None:
+    def __init__(self, step: int, node: str, value: float, run_dir: Path | None, advice: str) -> None:
         self.step, self.node, self.value, self.run_dir = step, node, value, run_dir
+        kept = f" The last good checkpoint is kept in {run_dir}." if run_dir else ""
         super().__init__(
-            f"Training diverged at step {step}: the energy of node {node!r} is {value:.3g}. {advice} "
-            f"The last good checkpoint is kept in {run_dir}."
+            f"Training diverged at step {step}: the energy of node {node!r} is {value:.3g}. {advice}{kept}"
         )
 
 
-class Interrupted(UserError):  # noqa: N818 - the user asked for it, it is no error
-    """Ctrl-C or SIGTERM: everything is saved, and the message says how to go on."""
+class Interrupted(UserError):  # noqa: N818 - the user asked for it
+    """Ctrl-C or SIGTERM: everything is saved, and the message says how to resume."""
 
-    def __init__(self, where: str, command: str, run_dir: Path, signal: int) -> None:
+    def __init__(self, where: str, command: str, run_dir: Path | None, signal: int) -> None:
         self.signal = signal
         self.exit_code = 128 + signal
-        go_on = f"deeppc {command} --resume --run-dir {shlex.quote(str(run_dir))}"
-        super().__init__(f"Stopped {where}; everything is saved. Go on with:  {go_on}")
-
-
-class DataError(UserError):
-    """A data set that cannot be used as it is.
-
-    The message is plain prose that says what is wrong and what to do, so a command line can print it
-    without a traceback.
-    """
+        if run_dir is None:
+            super().__init__(f"Stopped {where}; nothing is saved, since there is no run folder.")
+            return
+        again = f"deeppc {command} --resume --run-dir {shlex.quote(str(run_dir))}"
+        if command == "fit":
+            again = f"deeppc.fit(..., run_dir={str(run_dir)!r}, resume=True)"
+        super().__init__(f"Stopped {where}; everything is saved. Resume with:  {again}")
 
 
 class BadFileError(Exception):
-    """What is wrong inside a data set's files. `load` adds where they lie and what to do about it."""
+    """What is wrong inside a data set's files. ``data.load`` adds where they are and what to do about it."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: ``did you mean 'x'?``, or all the names where none is like it."""
+    known = list(known)
+    lower = {k.lower(): k for k in known}
+    like = name.lower()
+    for spelling in (like, like.replace("-", "_")):
+        if near := difflib.get_close_matches(spelling, lower, n=1, cutoff=0.5):
+            return f"did you mean {lower[near[0]]!r}?"
+    return f"choose {', '.join(known)}." if known else "there are none."

@@ -1,1 +1,1 @@
-"""The run folder: its files, who writes and reads them."""
+"""Run folders: their file names, readers and writers, and the provenance that each carries."""

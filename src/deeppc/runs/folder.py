@@ -1,231 +1,181 @@
-"""The run folder: who wrote it and how (manifest), what happened (metrics), what came out (result).
+"""The run folder. The names of its files are typed here, and only here.
 
-    manifest.json            config, versions, git commit, machine, seed, status
-    config.toml              the config again, to start other runs from
+    manifest.json            settings, versions, git commit, machine, seed, status
+    config.toml              the settings again, to start other runs from
     metrics.jsonl            one line per epoch, with the mean energy of each node (and its diagnostics, if asked for)
-    checkpoint.safetensors   where to go on (see checkpoint.py)
+    checkpoint.safetensors   where to resume (see training/checkpoint.py)
     best.safetensors         the weights of the selected epoch
     result.json              the selected epoch, on the whole test set
+    report.html              curves and tables (see report/)
+
+A comparison's folder has a run folder for each run, and ``comparison.json``, ``.md``, ``.csv``.
 
 Every file but ``metrics.jsonl`` is replaced as a whole: a reader, or a kill at any moment, finds the old or the new.
-``metrics.jsonl`` grows line by line *before* the checkpoint that knows the line; a run that goes on first cuts it
-back to what its checkpoint knows.
+``metrics.jsonl`` grows line by line *before* the checkpoint that counts the line; a run that resumes first cuts it
+back to what its checkpoint counts.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
-import subprocess
-import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import deeppc
 from deeppc.errors import RunError
-from deeppc.files import read_json, replacing, unused, write_json
-from deeppc.training.config import TrainConfig, from_table, to_table, to_toml
-
-if sys.platform != "win32":
-    import fcntl
-
-MANIFEST, METRICS, RESULT, CHECKPOINT, BEST = (
-    "manifest.json",
-    "metrics.jsonl",
-    "result.json",
-    "checkpoint.safetensors",
-    "best.safetensors",
-)
-CONFIG, LOCK = "config.toml", ".lock"
+from deeppc.files import Busy, Lock, locked, read_json, replacing, write_json, write_text
 
 
-def default_run_dir(config: TrainConfig) -> Path:
-    return unused(Path("runs") / f"{config.dataset}-{config.model}-{config.algorithm}-{config.seed}")
+class RunFolder:
+    """The folder of one run, whether or not there is anything in it yet: named paths, readers and writers.
 
+    Readers raise :class:`RunError` for a file that is missing or damaged.
+    """
 
-def saved_config(run_dir: Path) -> TrainConfig:
-    """The settings of the run in ``run_dir``, ready to go on with it."""
-    if not (run_dir / MANIFEST).exists():
-        raise RunError(f"There is no run to resume in {run_dir}: start one without --resume.{_newest(run_dir.parent)}")
-    manifest = read_json(run_dir / MANIFEST)
-    if not isinstance(manifest.get("config"), dict):
-        raise RunError(f"{run_dir / MANIFEST} is damaged: it holds no config.")
-    return from_table({**manifest["config"], "run_dir": run_dir, "resume": True}, str(run_dir / MANIFEST))
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest_path = self.path / "manifest.json"
+        self.config_path = self.path / "config.toml"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.result_path = self.path / "result.json"
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.best = self.path / "best.safetensors"
+        self.report = self.path / "report.html"
+        self.lock = self.path / ".lock"
 
-
-def _newest(parent: Path) -> str:
-    runs = sorted(parent.glob(f"*/{MANIFEST}"), key=lambda m: m.stat().st_mtime)
-    return f" The newest run in {parent} is {runs[-1].parent}." if runs else ""
-
-
-class RunDir:
-    """A run folder that this process holds. Use it as a context: nobody else may write there meanwhile."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock: IO[str] | None = None
-
-    def __enter__(self) -> RunDir:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / LOCK).open("w")
-        except OSError as error:
-            raise RunError(
-                f"The run folder {self.path} cannot be written: {error.strerror or error}. "
-                "Choose another with --run-dir."
-            ) from error
-        if sys.platform != "win32":
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back by the system even on a kill
-            except BlockingIOError:
-                self._lock.close()
-                raise RunError(f"Another process is training in {self.path}: wait for it, or choose another.") from None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._lock is not None
-        self._lock.close()
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / CHECKPOINT
-
-    @property
-    def best(self) -> Path:
-        return self.path / BEST
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
 
     @property
     def holds_run(self) -> bool:
-        return (self.path / MANIFEST).exists()
+        return self.manifest_path.exists()
+
+    @property
+    def status(self) -> str:
+        """As in the manifest: running, interrupted, diverged, stopped, failed, finished. Without one: missing.
+
+        After a kill it still says running; :attr:`busy` tells.
+        """
+        return str(self.manifest().get("status", "failed")) if self.holds_run else "missing"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a process is training here now."""
+        return locked(self.lock)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out of the folder, which is made if need be."""
+        lock = Lock(self.lock)
+        try:
+            lock.__enter__()
+        except Busy:
+            raise Busy(f"Another process is training in {self.path}: wait for it, or choose another folder.") from None
+        except RunError as error:
+            raise RunError(f"The run folder {error} Choose another with --run-dir.") from error
+        try:
+            yield
+        finally:
+            lock.__exit__()
 
     def require_unused(self) -> None:
         if self.holds_run:
             raise RunError(
-                f"{self.path} already holds a run: go on with it by --resume, or choose another folder with --run-dir."
+                f"{self.path} already holds a run: resume it with --resume, or choose another folder with --run-dir."
             )
+
+    def require_run(self) -> None:
+        if not self.holds_run:
+            runs = sorted(self.path.parent.glob(f"*/{self.manifest_path.name}"), key=lambda m: m.stat().st_mtime)
+            newest = f" The newest run in {self.path.parent} is {runs[-1].parent}." if runs else ""
+            raise RunError(f"There is no run to resume in {self.path}: start one without --resume.{newest}")
 
     def require_space(self, size: int) -> None:
         """Four checkpoints' worth: the old and the new one side by side, the best weights, and the report."""
         free, wanted = shutil.disk_usage(self.path).free, 4 * size
         if free < wanted:
             raise RunError(
-                f"The disk of {self.path} has {_megabytes(free)} free, but checkpoints of this network want "
-                f"{_megabytes(wanted)}: make room, or choose another disk with --run-dir."
+                f"The disk of {self.path} has {free / 1e6:,.1f} MB free, but checkpoints of this network want "
+                f"{wanted / 1e6:,.1f} MB: make room, or choose another disk with --run-dir."
             )
 
-    def read_manifest(self) -> dict[str, Any]:
-        return read_json(self.path / MANIFEST)
+    def manifest(self) -> dict[str, Any]:
+        return read_json(self.manifest_path)
 
-    def write_manifest(self, manifest: dict[str, Any]) -> None:
-        write_json(self.path / MANIFEST, manifest)
+    def config(self) -> dict[str, Any]:
+        """The settings of the run as a flat table, as its manifest has them."""
+        config = self.manifest().get("config")
+        if not isinstance(config, dict):
+            raise RunError(f"{self.manifest_path} is damaged: it holds no config.")
+        return config
+
+    def result(self) -> dict[str, Any]:
+        return read_json(self.result_path)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One table per epoch, without a last line that a kill tore apart."""
+        lines = []
+        if self.metrics_path.exists():
+            for text in self.metrics_path.read_text(encoding="utf-8").splitlines():
+                try:
+                    lines.append(json.loads(text))
+                except ValueError:
+                    break
+        return lines
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        write_json(self.manifest_path, manifest)
 
     def set_status(self, status: str) -> None:
-        """running, interrupted, diverged, stopped, failed or finished. After a kill it still says running."""
-        self.write_manifest({**self.read_manifest(), "status": status, "updated": _now()})
+        self.write_manifest({**self.manifest(), "status": status, "updated": now()})
 
-    def write_config(self, config: TrainConfig) -> None:
-        """The settings once more, as a file to start other runs from: ``--config``."""
-        with replacing(self.path / CONFIG) as temporary:
-            temporary.write_text(to_toml(config), encoding="utf-8")
+    def write_config(self, toml: str) -> None:
+        write_text(self.config_path, toml)
 
-    def append_metrics(self, line: dict[str, Any]) -> None:
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        write_json(self.result_path, result)
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
         try:
-            with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            with self.metrics_path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise RunError(f"{self.path / METRICS} could not be written: {error.strerror or error}.") from error
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines, without a last one that a kill tore apart."""
-        path = self.path / METRICS
-        lines = []
-        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            try:
-                lines.append(json.loads(text))
-            except ValueError:
-                break
-        return lines
+            raise RunError(f"{self.metrics_path} could not be written: {error.strerror or error}.") from error
 
     def cut_metrics(self, epochs: int) -> None:
-        """Forget what lies after the first ``epochs`` epochs: the checkpoint does not know of it."""
+        """Keep the first ``epochs`` lines only: the checkpoint does not count the others."""
         kept = self.metrics()[:epochs]
-        with replacing(self.path / METRICS) as temporary:
+        with replacing(self.metrics_path) as temporary:
             temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
-    def read_result(self) -> dict[str, Any]:
-        return read_json(self.path / RESULT)
 
-    def write_result(self, result: dict[str, Any]) -> None:
-        write_json(self.path / RESULT, result)
+class ComparisonFolder:
+    """The folder of a comparison: the paths of its table, and its run folders by name."""
 
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.table_path = self.path / "comparison.json"
+        self.markdown_path = self.path / "comparison.md"
+        self.csv_path = self.path / "comparison.csv"
+        self.report = self.path / "report.html"
 
-def provenance(config: TrainConfig, device: str) -> dict[str, Any]:
-    """What someone needs to know to get the same numbers again."""
-    import numpy
-    import safetensors
-    import torch
+    @property
+    def holds_comparison(self) -> bool:
+        return self.table_path.exists()
 
-    return {
-        "format": 1,
-        "status": "running",
-        "started": _now(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "seed": config.seed,
-        "config": to_table(config),
-        "versions": {
-            "deeppc": deeppc.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": numpy.__version__,
-            "safetensors": safetensors.__version__,
-        },
-        "git": _git(),
-        "machine": {
-            "host": platform.node(),
-            "system": platform.platform(),
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "device": device,
-            "accelerator": torch.cuda.get_device_name() if device == "cuda" else None,
-        },
-        "resumed": [],
-    }
+    def table(self) -> dict[str, Any]:
+        return read_json(self.table_path)
+
+    def run(self, name: str) -> RunFolder:
+        return RunFolder(self.path / name)
 
 
-def _git() -> dict[str, Any] | None:
-    """The commit that this source is at; None where it is not tracked (installed within another repository, say)."""
-
-    def ask(*words: str) -> str:
-        where = str(Path(__file__).parent)
-        done = subprocess.run(["git", "-C", where, *words], capture_output=True, text=True, timeout=10, check=True)
-        return done.stdout.strip()
-
-    try:
-        ask("ls-files", "--error-unmatch", Path(__file__).name)
-        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))}
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
-
-
-def _now() -> str:
+def now() -> str:
+    """The time, as manifests have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")

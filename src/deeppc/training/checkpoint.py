@@ -1,34 +1,38 @@
-"""Where a run stands, in one file that is replaced at once: weights, optimiser, random state, progress.
+"""Where a run stands, in one file that is replaced at once: weights, optimiser, scheduler, random state, progress.
 
 The tensors are safetensors, the rest is JSON in their header: loading a checkpoint runs no code of a stranger's.
 
     weights.<name>             the network's parameters and buffers
-    best.<name>                those of the best epoch so far
-    optimizer.<name>.<key>     AdamW's state of each parameter that has been reached; others have none
+    best.<name>                those of the selected epoch so far
+    optimizer.<name>.<key>     the optimiser's tensors for each parameter that it has moved
     rng.cpu, rng.cuda          torch's random state
     sums.<key>                 running sums of an epoch that is under way
 
 The best weights are in here, and not only in ``best.safetensors``, because two files cannot be replaced at once: a
-kill between them would pair the weights of one epoch with the accuracy of another.
+kill between them would pair the weights of one epoch with the score of another.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from deeppc.errors import RunError
 from deeppc.files import replacing
 
 Tensors = dict[str, Tensor]
+_GROUP = ("params", "param_names")  # of a parameter group: what is not a setting
 
 
 @dataclass
@@ -38,18 +42,22 @@ class Progress:
     epoch: int = 0
     batch: int = 0
     step: int = 0
+    lr: float = 0.0  # of the last step
     best_epoch: int = 0  # counted from 1; 0: none yet
-    best_accuracy: float = -1.0
+    best_score: float | None = None
     epoch_seconds: float = 0.0
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What :func:`load` found: the weights, optimiser and random state go in by :func:`restore`."""
+    """What :func:`load` found. :func:`restore` puts weights, optimiser and random state back."""
 
     progress: Progress
     fingerprint: str
+    groups: list[dict[str, Any]]
+    values: dict[str, dict[str, Any]]
+    schedule: dict[str, Any]
     tensors: Tensors
 
     def part(self, prefix: str) -> Tensors:
@@ -59,13 +67,15 @@ class Checkpoint:
 def save(
     path: Path,
     net: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     progress: Progress,
     fingerprint: str,
     *,
     best: Tensors,
     sums: Tensors,
+    schedule: Mapping[str, Any],
 ) -> None:
+    """Replace the checkpoint. RunError for a state of the optimiser or scheduler that neither format can hold."""
     tensors = {
         **_prefixed("weights.", net.state_dict()),
         **_prefixed("best.", best),
@@ -74,47 +84,62 @@ def save(
     }
     if torch.cuda.is_available():
         tensors["rng.cuda"] = torch.cuda.get_rng_state()
+    values: dict[str, dict[str, Any]] = {}
     for name, parameter in net.named_parameters():
-        tensors |= _prefixed(f"optimizer.{name}.", optimizer.state.get(parameter, {}))
+        state = optimizer.state.get(parameter, {})
+        tensors |= _prefixed(f"optimizer.{name}.", {k: v for k, v in state.items() if isinstance(v, Tensor)})
+        if others := {k: v for k, v in state.items() if not isinstance(v, Tensor)}:
+            values[name] = others
+    groups = [{k: v for k, v in group.items() if k not in _GROUP} for group in optimizer.param_groups]
     header = {"progress": json.dumps(dataclasses.asdict(progress)), "fingerprint": fingerprint}
+    for what, content in (("groups", groups), ("values", values), ("schedule", dict(schedule))):
+        header[what] = json.dumps(_packed(content, f"{type(optimizer).__name__} or its scheduler"))
     with replacing(path) as temporary:
         _write(tensors, temporary, header)
 
 
 def load(path: Path) -> Checkpoint:
+    """Read a checkpoint."""
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
         progress = Progress(**json.loads(header["progress"]))
-        return Checkpoint(progress, header["fingerprint"], tensors)
+        groups, values, schedule = (_unpacked(json.loads(header[k])) for k in ("groups", "values", "schedule"))
+        return Checkpoint(progress, header["fingerprint"], groups, values, schedule, tensors)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"The checkpoint {path} cannot be read: {error}.") from error
 
 
-def restore(checkpoint: Checkpoint, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def restore(checkpoint: Checkpoint, net: nn.Module, optimizer: Optimizer) -> None:
     """Put everything back, in the memory layout that the network has: another would round differently."""
     net.load_state_dict(checkpoint.part("weights."))
     optimizer.state.clear()
+    on_device = any(group.get("capturable") or group.get("fused") for group in optimizer.param_groups)
     for name, parameter in net.named_parameters():
-        if state := checkpoint.part(f"optimizer.{name}."):
-            optimizer.state[parameter] = {
-                key: value if key == "step" else torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-                for key, value in state.items()
-            }
+        state: dict[str, Any] = dict(checkpoint.values.get(name, {}))
+        for key, value in checkpoint.part(f"optimizer.{name}.").items():
+            if value.shape == parameter.shape and key != "step":
+                state[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+            else:
+                state[key] = value.to(parameter.device) if on_device or key != "step" else value
+        if state:
+            optimizer.state[parameter] = state
+    for group, saved in zip(optimizer.param_groups, checkpoint.groups, strict=True):
+        group.update(saved)
     torch.set_rng_state(checkpoint.tensors["rng.cpu"])
     if "rng.cuda" in checkpoint.tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(checkpoint.tensors["rng.cuda"])
 
 
 def save_weights(path: Path, weights: Tensors, header: dict[str, str]) -> None:
-    """Weights alone, to load with ``safetensors.torch.load_file`` and ``net.load_state_dict``."""
+    """Write weights alone, to load with ``safetensors.torch.load_file`` and ``net.load_state_dict``."""
     with replacing(path) as temporary:
         _write(weights, temporary, header)
 
 
 def saved_header(path: Path) -> dict[str, str]:
-    """The header of a weights file; empty if there is none that can be read."""
+    """Return the header of a weights file; empty if there is none that can be read."""
     try:
         with safe_open(path, framework="pt") as file:
             return file.metadata() or {}
@@ -123,12 +148,12 @@ def saved_header(path: Path) -> dict[str, str]:
 
 
 def weights_of(net: nn.Module) -> Tensors:
-    """A copy of the parameters and buffers."""
+    """Return a copy of the parameters and buffers."""
     return {name: value.detach().clone() for name, value in net.state_dict().items()}
 
 
 def size_of(net: nn.Module) -> int:
-    """Bytes of a checkpoint once the optimiser has moments and there is a best epoch: four times the weights."""
+    """Return the bytes of a checkpoint with two moments and a best epoch: four times the weights."""
     weights: int = sum(value.nbytes for value in net.state_dict().values())
     return 4 * weights
 
@@ -140,3 +165,37 @@ def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
 def _write(tensors: Tensors, path: Path, header: dict[str, str]) -> None:
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     path.write_bytes(serialize(plain, metadata=header))  # save_file would hide the file from the user's group
+
+
+def _packed(value: Any, owner: str) -> Any:
+    """``value`` for JSON, with a mark on what JSON does not have: tuples, keys that are no text, small tensors."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case list():
+            return [_packed(item, owner) for item in value]
+        case tuple():
+            return {"": "tuple", "items": [_packed(item, owner) for item in value]}
+        case Mapping():
+            kind = "counter" if isinstance(value, Counter) else "dict"
+            return {"": kind, "items": [[_packed(k, owner), _packed(v, owner)] for k, v in value.items()]}
+        case Tensor() if value.numel() <= 1:
+            return {"": "tensor", "items": value.tolist(), "dtype": str(value.dtype).removeprefix("torch.")}
+    kind = type(value).__name__
+    raise RunError(
+        f"A checkpoint cannot hold the state of {owner}: it has a {kind}. Train without run_dir, or another."
+    )
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kind, items = value[""], value["items"]
+    if kind == "tensor":
+        return torch.tensor(items, dtype=getattr(torch, value["dtype"]))
+    if kind == "tuple":
+        return tuple(_unpacked(item) for item in items)
+    made = {_unpacked(k): _unpacked(v) for k, v in items}
+    return Counter(made) if kind == "counter" else made

@@ -1,198 +1,234 @@
 """One typed table of settings: the source of the command line's flags, of the TOML file and of the run's manifest.
 
-A field's name is the flag (``lr_x``: ``--lr-x``) and the key in TOML; the text under it is the flag's help. Nothing
-here imports torch, so that ``deeppc --help`` is quick; what only torch can check (an algorithm's name, a model's) is
-checked where it is built, before anything is written.
+A setting's name is the flag (``lr_x``: ``--lr-x``) and the key in TOML. An algorithm's own options (``lr_x``, ``alpha``
+...) are declared by its family in :mod:`deeppc.core.algorithms`, in the same way as the fields here; ``options`` holds
+those that were given. Outside, settings are flat: ``TrainConfig.of(model="vgg5", lr_x=0.3)``.
+
+:func:`canonical` is the one definition of "the same run". Nothing here imports torch: ``deeppc --help`` is quick.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
-import math
 import tomllib
-import types
-import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from deeppc.errors import ConfigError
+from deeppc.core.algorithms import Algorithm, Option, describe, known_options, option, options_for
+from deeppc.core.algorithms.options import declared
+from deeppc.errors import ConfigError, nearest
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides a training run, and where it is kept."""
+    """Everything that decides a training run by name, and where it is kept. Build one with :meth:`of`."""
 
-    dataset: str = "digits"
-    """Data set: digits (no download), cifar10, cifar100, tiny-imagenet."""
-    labels: str = "fine"
-    """Labels to learn: fine, or for cifar100 also coarse (its 20 superclasses)."""
-    model: str = "vgg5"
-    """Network: mlp, vgg5, vgg7, vgg10, vgg15, resnet10, resnet18."""
-    algorithm: str = "pc+s+f"
-    """Algorithm: bp, pc, ipc, with +s spiking, +d exponential, +l linear precision, +f forward update, +cn nudging."""
-    width: float = 0.25
-    """Multiplies every channel count; 1 gives the paper's networks."""
-    activation: Literal["gelu", "relu", "leaky_relu", "hard_tanh"] = "gelu"
-    """Activation function (gelu in its tanh form)."""
-    norm: Literal["none", "bf", "bn"] = "none"
-    """Normalisation: none, bf (BatchNorm freezing, the paper's BF), bn (plain BatchNorm, its failing baseline)."""
-    affine: bool = True
-    """Whether norms learn a scale and a shift."""
-    aux: bool = True
-    """Auxiliary nodes on the skip paths of a ResNet (paper: auxiliary neurons)."""
+    dataset: str = option(
+        "digits",
+        "Data set: digits (no download), cifar10, cifar100, tiny-imagenet, a folder of class folders with images, "
+        "or an .npz file.",
+    )
+    labels: str = option("fine", "Labels to learn: fine, or for cifar100 also coarse (its 20 superclasses).")
+    model: str = option(
+        "vgg5", "Network: mlp, vgg5, vgg7, vgg10, vgg15, resnet10, resnet18, or path/to/file.py:function."
+    )
+    algorithm: str = option("pc+s+f", "Algorithm: ")
+    width: float = option(0.25, "Multiplies every channel count; 1 gives the paper's networks.", above=0)
+    activation: Literal["gelu", "relu", "leaky_relu", "hard_tanh"] = option(
+        "gelu", "Activation function (gelu in its tanh form)."
+    )
+    norm: Literal["none", "bf", "bn"] = option(
+        "none", "Normalisation: none, bf (BatchNorm freezing, the paper's BF), bn (plain BatchNorm, its baseline)."
+    )
+    affine: bool = option(True, "Whether norms learn a scale and a shift.")
+    aux: bool = option(True, "Auxiliary nodes on the skip paths of a ResNet (paper: auxiliary neurons).")
 
-    T: int | None = None
-    """Inference steps for each batch (paper: T). None: as many as the network has levels (paper: T = L)."""
-    lr_x: float = 0.5
-    """Learning rate of the activities (paper: α in Eq. 2, lr_x in its search table)."""
-    momentum_x: float = 0.0
-    """Momentum of the activities' SGD (paper: momentum_x)."""
-    nesterov: bool = True
-    """Nesterov momentum for the activities; without momentum it changes nothing."""
-    alpha: float = 0.01
-    """With +s, precision outside the spike (paper: α of its search table, 0.001 to 0.05). 0 comes nearest to bp."""
-    k: float = 1.0
-    """With +d, rate of the exponential decay of precision (paper: k in {1, 1.5, 2})."""
-    beta: float = 1.0
-    """Nudging strength in (0, 1] (paper: β). 1 clamps the output to the label."""
-    loss: Literal["squared_error", "cross_entropy"] = "squared_error"
-    """Energy of the output node."""
-    precision_on: Literal["energy", "node"] = "energy"
-    """What precision weighs: each error, or a node's whole update (paper: Eq. 2; it wants a lower lr_x)."""
-    presynaptic: Literal["initial", "relaxed"] = "initial"
-    """With +f, activities that weights learn through: initial (x_0) or relaxed (paper: x_T in Algorithm 1)."""
-    forward_last: int | None = None
-    """With +f, forward update for so many last levels only, the standard rule below (paper: appendix). None: all."""
-    free_steps: int = 0
-    """With +f, steps of free relaxation whose state stands in for μ_0 (paper: appendix). 0: μ_0 is stored."""
-    depth_gain: bool = False
-    """Give each layer's weight gradient back the factor lr_x^arrival that the wave lost (not in the paper)."""
+    lr_w: float = option(
+        1e-3,
+        "Learning rate of the weights, AdamW (paper: η, lr_w). It warms to 1.1 times this, then falls to 0.1 times.",
+        above=0,
+    )
+    weight_decay: float = option(1e-4, "Weight decay of AdamW (paper: weight_decay_w).", least=0)
+    epochs: int = option(10, "Passes over the training set, at most (paper: 50).", least=1)
+    schedule_epochs: int = option(
+        25, "Epoch at which lr_w has fallen to its tenth, if there are so many (paper: 25).", least=1
+    )
+    patience: int | None = option(
+        10, "Stop after so many epochs without a better selection accuracy (paper: 10). None: never.", least=1
+    )
+    batch_size: int = option(128, "Images in a batch (paper: 128).", least=1)
+    seed: int = option(
+        0,
+        "Decides initial weights, data order, augmentation and the held-out images (paper: 0 to 4).",
+        least=0,
+        most=2**63 - 1,
+    )
 
-    lr_w: float = 1e-3
-    """Learning rate of the weights, AdamW (paper: η, lr_w). It warms to 1.1 times this, then falls to 0.1 times."""
-    weight_decay: float = 1e-4
-    """Weight decay of AdamW (paper: weight_decay_w)."""
-    epochs: int = 10
-    """Passes over the training set, at most (paper: 50)."""
-    schedule_epochs: int = 25
-    """Epoch at which lr_w has fallen to its tenth, if there are so many (paper: 25)."""
-    patience: int | None = 10
-    """Stop after so many epochs without a better selection accuracy (paper: 10). None: never."""
-    batch_size: int = 128
-    """Images in a batch (paper: 128)."""
-    seed: int = 0
-    """Decides initial weights, data order, augmentation and the held-out images (paper: 0 to 4)."""
+    select: Literal["validation", "test"] = option(
+        "validation",
+        "What chooses the epoch to report: held-out training images, or test images (paper; then none is held out).",
+    )
+    validation: float = option(
+        0.1,
+        "Fraction of the training set that is held out to choose the epoch. To train on everything, --select test.",
+        above=0,
+        most=0.99,
+    )
+    limit: int | None = option(
+        None, "Train on so many images only, the same share of each class. None: on all that are not held out.", least=1
+    )
+    data_dir: Path = option(Path("data"), "Folder that holds the data sets.")  # noqa: RUF009 - a field
 
-    select: Literal["validation", "test"] = "validation"
-    """What chooses the epoch to report: held-out training images, or test images (paper; then none is held out)."""
-    validation: float = 0.1
-    """Fraction of the training set that is held out to choose the epoch, with --select validation."""
-    limit: int | None = None
-    """Train on so many images only, the same share of each class. None: on all that are not held out."""
-    data_dir: Path = Path("data")
-    """Folder that holds the data sets."""
+    run_dir: Path | None = option(  # noqa: RUF009
+        None, "Folder for this run. None: runs/<dataset>-<model>-<algorithm>-<seed>, with a number if that is taken."
+    )
+    resume: bool = option(
+        False, "Resume the run in --run-dir, to the same weights, bit for bit, as if it had never stopped."
+    )
+    diagnostics: bool = option(
+        False,
+        "After each epoch, compare each layer's update with backprop's on one batch, and record it with the gap ratio.",
+    )
+    checkpoint_every: float | None = option(
+        None,
+        "Minutes between checkpoints within an epoch; 0: after every batch. None: one at the end of each epoch.",
+        least=0,
+    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = option(
+        "auto", "Where to compute; auto takes cuda, then mps, then cpu."
+    )
+    precision: Literal["fp32", "bf16"] = option(
+        "fp32", "Arithmetic of the predictions; weights, deviations and energies stay in fp32."
+    )
+    compile: bool = option(False, "Compile the network's nodes with torch.compile: slower to begin, faster on a GPU.")
 
-    run_dir: Path | None = None
-    """Folder for this run. None: runs/<dataset>-<model>-<algorithm>-<seed>, with a number if that is taken."""
-    resume: bool = False
-    """Go on with the run in --run-dir, to the same weights, bit for bit, as if it had never stopped."""
-    diagnostics: bool = False
-    """After each epoch, compare each layer's update with backprop's on one batch, and record it with the gap ratio."""
-    checkpoint_every: float | None = None
-    """Minutes between checkpoints within an epoch; 0: after every batch. None: one at the end of each epoch."""
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to compute; auto takes cuda, then mps, then cpu."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the predictions; weights, deviations and energies stay in fp32."""
-    compile: bool = False
-    """Compile the network's nodes with torch.compile: slower to begin, faster on a GPU."""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The algorithm's options that were given; the others have their defaults."""
 
     def __post_init__(self) -> None:
-        for name, (holds, expected) in _RANGES.items():
-            value = getattr(self, name)
-            if not holds(value):
-                raise ConfigError(f"{name} is {value!r}, but must be {expected}.")
+        for name in FIELDS:
+            fitted(name, getattr(self, name))
+        means = _options_for(self.algorithm)
+        for name, value in self.options.items():
+            if name not in means:
+                raise ConfigError(_means_nothing(name, self.algorithm))
+            fitted(name, value)
+        self.algorithm_object()
+
+    @classmethod
+    def of(cls, **settings: Any) -> TrainConfig:
+        """Build a config from flat settings: own fields and the algorithm's options."""
+        return replace(cls(), **settings)
+
+    def setting(self, name: str) -> Any:
+        """Return a setting by its flat name: an own field, or an option's value (given or default)."""
+        return getattr(self, name) if name in FIELDS else self.options.get(name, _known(name).default)
+
+    def algorithm_object(self) -> Algorithm:
+        """Build the algorithm with its options."""
+        try:
+            return Algorithm.parse(self.algorithm, **self.options)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
 
 
-# Where a run is kept and how it is watched: the same run all the same.
-_PLACE = frozenset({"run_dir", "resume"})
-# What may differ when a run goes on. (Another device computes other bits; the user who asks for it knows.)
-_FREE = _PLACE | {"data_dir", "diagnostics", "checkpoint_every", "device", "epochs"}
-
-_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "width": (lambda w: 0 < w < math.inf, "positive"),
-    "lr_w": (lambda x: 0 < x < math.inf, "positive"),
-    "weight_decay": (lambda x: 0 <= x < math.inf, "0 or more"),
-    "epochs": (lambda n: n >= 1, "1 or more"),
-    "schedule_epochs": (lambda n: n >= 1, "1 or more"),
-    "patience": (lambda n: n is None or n >= 1, "1 or more, or none"),
-    "batch_size": (lambda n: n >= 1, "1 or more"),
-    "seed": (lambda n: 0 <= n < 2**63, "a whole number from 0 to 2^63 - 1"),
-    "validation": (lambda x: 0 < x < 1, "above 0 and below 1; to train on everything, --select test"),
-    "limit": (lambda n: n is None or n >= 1, "1 or more, or none"),
-    "checkpoint_every": (lambda x: x is None or 0 <= x < math.inf, "0 or more minutes, or none"),
-}
-
-_ALGORITHM_OPTIONS = (
-    *("T", "lr_x", "momentum_x", "nesterov", "alpha", "k", "beta", "loss", "precision_on"),
-    *("presynaptic", "forward_last", "free_steps", "depth_gain"),
-)
-_OF_FORWARD_UPDATE = ("presynaptic", "forward_last", "free_steps")
+FIELDS: dict[str, Option] = declared(TrainConfig)
+_PLACE = ("run_dir", "resume")  # a run folder may be moved
+# Where and how a run is computed and watched, not what. (Another device computes other bits; who asks for it knows.)
+_ELSEWHERE = frozenset({*_PLACE, "data_dir", "device", "checkpoint_every", "diagnostics"})
 
 
-def algorithm_options(config: TrainConfig) -> dict[str, Any]:
-    """The fields that :class:`deeppc.Algorithm` takes under the same names."""
-    return {name: getattr(config, name) for name in _ALGORITHM_OPTIONS}
+def settings() -> dict[str, Option]:
+    """Return the declarations of all settings by name: own fields, then the options of all algorithms."""
+    algorithm = dataclasses.replace(FIELDS["algorithm"], help=f"Algorithm: {describe()}.")
+    return {**FIELDS, "algorithm": algorithm, **known_options()}
 
 
-def for_algorithm(config: TrainConfig, algorithm: str, **changes: Any) -> TrainConfig:
-    """``config`` for another algorithm, without the options that mean nothing to it (so that a comparison may say
-    ``presynaptic = "relaxed"`` once for all its rows)."""
-    family, *suffixes = algorithm.split("+")
-    drop: tuple[str, ...] = () if "f" in suffixes else _OF_FORWARD_UPDATE
-    if family == "bp":
-        drop += ("depth_gain",)
-    plain = TrainConfig()
-    return dataclasses.replace(config, algorithm=algorithm, **{n: getattr(plain, n) for n in drop}, **changes)
+def fitted(name: str, value: Any, source: str = "") -> Any:
+    """Return ``value`` as the setting's type has it; ConfigError, which names ``source``, if it does not fit.
+
+    A whole number is a number, a bool is none, text is a path, and ``"none"`` is None, which TOML does not have.
+    """
+    declaration = _known(name, source)
+    if isinstance(value, str) and declaration.type is not str:
+        value = None if value == "none" and "none" not in declaration.choices else value
+        value = Path(value) if value is not None and declaration.type in (Path, Path | None) else value
+    try:
+        return declaration.check(value)
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}." if source else f"{error}.") from None
+
+
+def replace(config: TrainConfig, **settings: Any) -> TrainConfig:
+    """Return ``config`` with other settings, own fields and options alike.
+
+    Where the algorithm changes, options that the new one does not have are dropped. Those given here are refused
+    (ConfigError) if they mean nothing to it.
+    """
+    own = {name: fitted(name, settings.pop(name)) for name in list(settings) if name in FIELDS}
+    kept = {**config.options, **settings.pop("options", {})}
+    if "algorithm" in own:
+        means = _options_for(own["algorithm"])
+        kept = {name: value for name, value in kept.items() if name in means}
+    given = {name: fitted(name, value) for name, value in settings.items()}
+    return dataclasses.replace(config, **own, options={**kept, **given})
 
 
 def to_table(config: TrainConfig) -> dict[str, Any]:
-    """The settings as plain values for a manifest. Not where the run is kept: a run folder may be moved."""
-    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in _PLACE}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+    """Return every setting in full as plain values, for a manifest, but not where the run is kept."""
+    own = {name: getattr(config, name) for name in FIELDS if name not in _PLACE}
+    table = {name: str(value) if isinstance(value, Path) else value for name, value in own.items()}
+    return {**table, **config.algorithm_object().settings()}
 
 
 def from_table(table: Mapping[str, Any], source: str, base: TrainConfig | None = None) -> TrainConfig:
-    """``base`` (the defaults) with the values of ``table``, each checked. ``source`` is named in errors."""
-    hints = typing.get_type_hints(TrainConfig)
-    given: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in hints:
-            raise ConfigError(f"{source}: unknown key {key!r}: {nearest(key, hints)}")
-        try:
-            given[key] = _fitted(value, hints[key])
-        except TypeError:
-            raise ConfigError(f"{source}: {key} is {value!r}, but must be {_described(hints[key])}.") from None
-    try:
-        return dataclasses.replace(base or TrainConfig(), **given)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+    """Return ``base`` (the defaults) with the values of ``table``, each checked. ``source`` is named in errors."""
+    return layered([(table, source)], base)
+
+
+def layered(layers: Iterable[tuple[Mapping[str, Any], str]], base: TrainConfig | None = None) -> TrainConfig:
+    """Return ``base`` with tables laid over it, each with its source for errors; later ones win.
+
+    An option that means nothing to the algorithm is refused, unless a later layer has chosen that algorithm.
+    """
+    config = base or TrainConfig()
+    own: dict[str, Any] = {"algorithm": config.algorithm}
+    options: dict[str, tuple[Any, str]] = {name: (value, "") for name, value in config.options.items()}
+    for table, source in layers:
+        if table.get("algorithm", own["algorithm"]) != own["algorithm"]:
+            options = {name: (value, "") for name, (value, _) in options.items()}
+        for key, raw in table.items():
+            value = fitted(key, raw, source)
+            if key in FIELDS:
+                own[key] = value
+            else:
+                options[key] = (value, source)
+    means = _options_for(own["algorithm"])
+    for name, (_, source) in options.items():
+        if name not in means and source:
+            raise ConfigError(f"{source}: {_means_nothing(name, own['algorithm'])}")
+    kept = {name: value for name, (value, _) in options.items() if name in means}
+    return dataclasses.replace(config, **own, options=kept)
 
 
 def to_toml(config: TrainConfig) -> str:
-    """The settings as a file for ``--config``. TOML has no null: None is written ``"none"``."""
+    """Return the settings as a file for ``--config``. TOML has no null: None is written ``"none"``."""
+    return toml_of(to_table(config))
+
+
+def toml_of(table: Mapping[str, Any]) -> str:
+    """Return a flat table as TOML."""
     import tomli_w
 
-    return tomli_w.dumps({name: "none" if value is None else value for name, value in to_table(config).items()})
+    return tomli_w.dumps({name: "none" if value is None else value for name, value in table.items()})
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table in a TOML file, not yet checked."""
+    """Return the table in a TOML file, not yet checked."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -201,79 +237,89 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"The config file {path} is not valid TOML: {error}.") from None
 
 
-def fingerprint(config: TrainConfig) -> str:
-    """The same for two configurations exactly if one may go on with what the other began."""
-    table = {name: value for name, value in to_table(config).items() if name not in _FREE}
-    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+def canonical(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a flat table that decide the outcome: equal for two tables exactly if they are one run.
+
+    Options that mean nothing to the algorithm, and where and how it is computed, are left out. A setting that is
+    missing (in an older record) has its default: a new setting's default is what happened before it existed.
+    """
+    full = {**{name: declaration.default for name, declaration in FIELDS.items()}, **table}
+    try:
+        means = options_for(full["algorithm"])
+    except ValueError:  # an algorithm that is not registered here: its own record is all that is known
+        means = {}
+    else:
+        full = {name: value for name, value in full.items() if name in means or name not in known_options()}
+    full = {**{name: option.default for name, option in means.items()}, **full}
+    if full["norm"] == "none":
+        del full["affine"]
+    if full["select"] == "test":
+        del full["validation"]
+    return {name: value for name, value in full.items() if name not in _ELSEWHERE}
 
 
-def horizon(config: TrainConfig) -> int:
-    """Epochs over which ``lr_w`` changes."""
-    return min(config.epochs, config.schedule_epochs)
+def same_run(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Return whether two flat tables of settings are the same run."""
+    return canonical(a) == canonical(b)
 
 
-def require_same_run(begun: TrainConfig, now: TrainConfig) -> None:
-    """A run goes on with the settings it was begun with. More epochs are welcome where past rates stay true."""
-    for name, before in to_table(begun).items():
-        after = to_table(now)[name]
-        if name not in _FREE and after != before:
-            raise ConfigError(
-                f"{flag(name)} is {after}, but this run was begun with {before}: leave the flag out to go on with it, "
-                "or start another run without --resume."
-            )
-    if now.epochs < begun.epochs:
-        raise ConfigError(
-            f"--epochs is {now.epochs}, but this run was begun with {begun.epochs}: it can only be raised."
-        )
-    if horizon(now) != horizon(begun):
-        raise ConfigError(
-            f"--epochs cannot be raised from {begun.epochs} to {now.epochs}: the learning rate was planned to fall "
-            f"over {horizon(begun)} epochs, and what is past would have had other rates. Start another run instead."
-        )
+def fingerprint(table: Mapping[str, Any]) -> str:
+    """Return a short hash that is the same for two tables exactly if one may resume what the other began."""
+    same = {name: value for name, value in canonical(table).items() if name != "epochs"}
+    return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def meaningful(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a flat table without the options that mean nothing to its algorithm (as older records have them)."""
+    means = _options_for(table.get("algorithm", TrainConfig.algorithm))
+    return {name: value for name, value in table.items() if name in means or name not in known_options()}
 
 
 def flag(name: str) -> str:
+    """Return the command-line flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a mistyped name, or else all the names."""
-    known = list(known)
-    lower = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), lower, n=1, cutoff=0.5)
-    return f"did you mean {lower[near[0]]!r}?" if near else f"the keys are {', '.join(known)}."
+def horizon(table: Mapping[str, Any]) -> int:
+    """Return the epochs over which ``lr_w`` changes."""
+    return int(min(table["epochs"], table.get("schedule_epochs", FIELDS["schedule_epochs"].default)))
 
 
-def _fitted(value: Any, hint: Any) -> Any:
-    """``value`` as the type ``hint`` wants it. TypeError if it does not fit; a bool is no number."""
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        for arm in typing.get_args(hint):
-            try:
-                return _fitted(value, arm)
-            except TypeError:
-                continue
-        raise TypeError
-    if origin is Literal:
-        if isinstance(value, str) and value in typing.get_args(hint):
-            return value
-        raise TypeError
-    if hint is types.NoneType and (value is None or value == "none"):
-        return None
-    if hint is float and type(value) in (int, float):
-        return float(value)
-    if hint is Path and isinstance(value, str | Path):
-        return Path(value)
-    if type(value) is hint:
-        return value
-    raise TypeError
+def require_resumable(begun: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless ``now`` may resume the run begun. More epochs are fine if past rates stay true."""
+    before, after = canonical(begun), canonical(now)
+    for name in before.keys() | after.keys():
+        if name != "epochs" and before.get(name) != after.get(name):
+            raise ConfigError(
+                f"{flag(name)} is {after.get(name)}, but this run was begun with {before.get(name)}: leave the flag "
+                "out to resume it, or start another run without --resume."
+            )
+    if after["epochs"] < before["epochs"]:
+        raise ConfigError(
+            f"--epochs is {after['epochs']}, but this run was begun with {before['epochs']}: it can only be raised."
+        )
+    if horizon(after) != horizon(before) and "scheduler" not in after:
+        raise ConfigError(
+            f"--epochs cannot be raised from {before['epochs']} to {after['epochs']}: the learning rate was planned to "
+            f"fall over {horizon(before)} epochs, and past ones would have had other rates. Start another run instead."
+        )
 
 
-def _described(hint: Any) -> str:
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(_described(arm) for arm in typing.get_args(hint))
-    if origin is Literal:
-        return " or ".join(map(repr, typing.get_args(hint)))
-    names = {float: "a number", int: "a whole number", bool: "true or false", str: "text", Path: "a path"}
-    return names.get(hint, '"none"')
+def _known(name: str, source: str = "") -> Option:
+    known = {**FIELDS, **known_options()}
+    if name not in known:
+        what = f"{source}: unknown key" if source else "unknown setting"
+        raise ConfigError(f"{what} {name!r}: {nearest(name, known)}")
+    return known[name]
+
+
+def _options_for(algorithm: str) -> Mapping[str, Any]:
+    try:
+        return options_for(algorithm)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _means_nothing(name: str, algorithm: str) -> str:
+    has = ", ".join(_options_for(algorithm))
+    return f"{flag(name)} means nothing to {algorithm}: leave it out, or choose another --algorithm. It has {has}."

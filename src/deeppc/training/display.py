@@ -6,9 +6,7 @@ The live view shows where the energy is: a bar per node on a logarithmic scale, 
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from deeppc.training.events import BatchDone, Ended, EpochDone, Event, Finished, Listener, Note, Started
+from deeppc.training.callbacks import JsonLines
+from deeppc.training.events import BatchDone, Callback, Ended, EpochDone, Event, Finished, Note, Started
 
 DECADES = 8  # that a bar spans, from a node that has all the energy to one that has a 10^-8 of it
 BAR = 32  # characters of a full bar
@@ -30,8 +29,8 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 @contextmanager
-def display(as_json: bool, console: Console | None = None) -> Iterator[Listener]:
-    """The listener that fits where the output goes."""
+def display(as_json: bool, console: Console | None = None) -> Iterator[Callback]:
+    """Yield the callback that fits where the output goes."""
     if as_json:
         yield JsonLines()
         return
@@ -46,25 +45,18 @@ def display(as_json: bool, console: Console | None = None) -> Iterator[Listener]
         view.stop()
 
 
-class JsonLines:
-    """On stdout nothing but one object per epoch and one for the result; ``event`` says which it is."""
-
-    def __init__(self) -> None:
-        self._run_dir = ""
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case Started():
-                self._run_dir = str(event.run_dir)
-            case EpochDone():
-                self._print({"event": "epoch", "run_dir": self._run_dir, **event.metrics})
-            case Finished():
-                self._print({"event": "result", "run_dir": self._run_dir, **event.result.table()})
-            case Note():
-                print(event.text, file=sys.stderr)
-
-    def _print(self, content: dict[str, Any]) -> None:
-        print(json.dumps(content), flush=True)
+def progress_bars(console: Console, *columns: TextColumn) -> Progress:
+    """Return bars as every command shows them: description, bar, count, ``columns``, time spent and left."""
+    return Progress(
+        TextColumn("{task.description:<7}"),
+        BarColumn(bar_width=BAR),
+        MofNCompleteColumn(),
+        *columns,
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+    )
 
 
 class Lines:
@@ -72,15 +64,16 @@ class Lines:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._epochs, self._best, self._best_epoch = 0, -1.0, 0
+        self._started: Started | None = None
+        self._best: float | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case Started():
-                self._epochs, self._best = event.config.epochs, -1.0
+                self._started, self._best = event, None
                 self.say(_opening(event))
-            case EpochDone():
-                self.say(self._line(event.metrics))
+            case EpochDone() if self._started is not None:
+                self.say(self._line(self._started, event.metrics))
             case Finished():
                 self.say(closing(event.result.table()))
             case Note():
@@ -89,14 +82,22 @@ class Lines:
     def say(self, text: str, style: str = "") -> None:
         self.console.print(Text(text, style=style), soft_wrap=True)
 
-    def _line(self, metrics: Mapping[str, Any]) -> str:
-        by, accuracy = selected(metrics)
+    def _line(self, started: Started, metrics: Mapping[str, Any]) -> str:
+        metric, epochs = started.metric, started.epochs
+        scores = {
+            part: metrics[key]
+            for part in ("train", "validation", "test")
+            if metrics.get(key := f"{part}_{metric.name}") is not None
+        }
+        if "test" in scores:
+            scores.pop("validation", None)
+        chosen = list(scores.values())[-1]
         mark = ""
-        if accuracy > self._best:
-            self._best, mark = accuracy, "  best so far"
+        if metric.better(chosen, self._best):
+            self._best, mark = chosen, "  best so far"
+        said = "  ".join(f"{part} {metric.text(value)}" for part, value in scores.items())
         return (
-            f"epoch {metrics['epoch']:>{len(str(self._epochs))}}/{self._epochs}  "
-            f"train {percent(metrics['train_accuracy'])}  {by} {percent(accuracy)}  "
+            f"epoch {metrics['epoch']:>{len(str(epochs))}}/{epochs}  {said}  "
             f"energy {sum(metrics['energy'].values()):.3g}  {metrics['seconds']:.1f} s{mark}"
         )
 
@@ -114,8 +115,8 @@ class LiveView(Lines):
         match event:
             case Started():
                 self._start(event)
-            case BatchDone():
-                self._update(event)
+            case BatchDone() if self._live is not None and self._started is not None:
+                self._update(self._live, self._started, event)
             case Finished() | Ended():
                 self.stop()
 
@@ -126,42 +127,31 @@ class LiveView(Lines):
 
     def _start(self, event: Started) -> None:
         self.stop()
-        self._batches = event.batches
-        self._bars = Progress(
-            TextColumn("{task.description:<7}"),
-            BarColumn(bar_width=BAR),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=self.console,
-        )
-        self._bars.columns = (*self._bars.columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        done = event.epoch * event.batches + event.batch
-        self._run = self._bars.add_task(
-            "run", total=event.config.epochs * event.batches, completed=done, note="batches"
-        )
+        self._bars = progress_bars(self.console, TextColumn("{task.fields[note]}"))
+        done, total = event.epoch * event.batches + event.batch, event.epochs * event.batches
+        self._run = self._bars.add_task("run", total=total, completed=done, note="batches")
         self._epoch = self._bars.add_task("epoch", total=event.batches, completed=event.batch, note="")
         self._shown_epoch = event.epoch + 1
         self._live = Live(self._bars, console=self.console, transient=True, refresh_per_second=5)
         self._live.start()
 
-    def _update(self, event: BatchDone) -> None:
+    def _update(self, live: Live, started: Started, event: BatchDone) -> None:
         now = time.monotonic()
-        last = event.batch == self._batches
-        if self._live is None or (now - self._drawn < REFRESH and not last):
+        last = event.batch == started.batches
+        if now - self._drawn < REFRESH and not last:
             return
         self._drawn = now
-        done = (event.epoch - 1) * self._batches + event.batch
-        self._bars.update(self._run, completed=done)
+        self._bars.update(self._run, completed=(event.epoch - 1) * started.batches + event.batch)
         if event.epoch != self._shown_epoch:
             self._shown_epoch = event.epoch
             self._bars.reset(self._epoch)
-        note = f"train {percent(event.sums.accuracy())}" + ("  evaluating" if last else "")
+        note = f"train {started.metric.text(event.sums.value())}" + ("  evaluating" if last else "")
         self._bars.update(self._epoch, description=f"epoch {event.epoch}", completed=event.batch, note=note)
-        self._live.update(Group(self._bars, energy_chart(event.sums.energies())))
+        live.update(Group(self._bars, energy_chart(event.sums.energies())))
 
 
 def energy_chart(energy: Mapping[str, float]) -> RenderableType:
-    """Each node's share of the energy, on a logarithmic scale, the output at the top."""
+    """Draw each node's share of the energy, on a logarithmic scale, the output at the top."""
     total = sum(energy.values()) or 1.0
     shares = {v: value / total for v, value in reversed(list(energy.items()))}
     if len(shares) > ROWS:
@@ -182,36 +172,41 @@ def _height(share: float) -> float:
     return max(0.0, 1 + math.log10(share) / DECADES) if share > 0 else 0.0
 
 
-def selected(metrics: Mapping[str, Any]) -> tuple[str, float]:
-    """What chooses the epoch, and how well it did."""
-    by = "test" if "test_accuracy" in metrics else "validation"
-    return by, metrics[f"{by}_accuracy"]
-
-
-def percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f} %"
-
-
 def closing(result: Mapping[str, Any]) -> str:
-    how = (
-        f"chosen by its {percent(result['validation_accuracy'])} on held-out images"
-        if result["select"] == "validation"
-        else "chosen on the test set itself (the paper's protocol)"
+    """Say what a run came to, from its table."""
+    metric = result.get("metric", "accuracy")
+    held_out = result.get(f"validation_{metric}")
+    how = {
+        "validation": f"chosen by its {_value(metric, held_out)} on held-out samples",
+        "test": "chosen on the test set itself (the paper's protocol)",
+    }.get(result["select"], "the last")
+    scores = ", ".join(
+        f"{'test ' if i == 0 else ''}{_named(key)} {_value(key.removeprefix('test_'), result[key])}"
+        for i, key in enumerate(key for key in result if key.startswith("test_"))
     )
-    return (
-        f"test accuracy {percent(result['test_accuracy'])}, top-5 {percent(result['test_top5'])}: "
-        f"the weights of epoch {result['selected_epoch']} of {result['epochs']}, {how}"
+    return f"{scores or 'not tested'}: the weights of epoch {result['selected_epoch']} of {result['epochs']}, {how}"
+
+
+def _named(key: str) -> str:
+    return {"test_top5": "top-5", "test_mse": "mean squared error"}.get(
+        key, key.removeprefix("test_").replace("_", "-")
     )
+
+
+def _value(metric: str, value: float | None) -> str:
+    if value is None:
+        return "score"
+    return f"{100 * value:.1f} %" if metric in ("accuracy", "top5") else f"{value:.4g}"
 
 
 def _opening(event: Started) -> str:
-    c = event.config
-    where = ""
+    lines = [
+        event.dataset,
+        f"{event.network}: {event.parameters:,} parameters; {event.settings['algorithm']}, seed "
+        f"{event.settings.get('seed')}, {event.samples:,} samples to learn from, on {event.device}",
+    ]
+    if event.run_dir is not None:
+        lines.append(f"run folder {event.run_dir}")
     if event.epoch + event.batch:
-        where = f"\ngoing on in epoch {event.epoch + 1} after batch {event.batch} of {event.batches}"
-    return (
-        f"{event.dataset}\n"
-        f"{c.model} at width {c.width:g}: {event.parameters:,} parameters; {c.algorithm}, seed {c.seed}, "
-        f"{event.training_images:,} images to learn from, on {event.device}\n"
-        f"run folder {event.run_dir}{where}"
-    )
+        lines.append(f"resuming in epoch {event.epoch + 1} after batch {event.batch} of {event.batches}")
+    return "\n".join(lines)

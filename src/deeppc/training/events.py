@@ -1,32 +1,37 @@
-"""What a run tells while it goes: the loop prints nothing, whoever listens decides what to show."""
+"""What a run tells while it goes: the loop prints nothing, callbacks decide what to show or keep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deeppc.training.config import TrainConfig
-    from deeppc.training.fit import RunResult
-    from deeppc.training.scores import Sums
+    from deeppc.training.result import RunResult
+    from deeppc.training.scores import Metric, Sums
 
 
 @dataclass(frozen=True)
 class Started:
-    """Everything is checked and built. ``epoch`` and ``batch`` are where it begins: (0, 0) unless it was resumed."""
+    """Everything is checked and built. ``epoch`` and ``batch`` are where it begins: (0, 0) unless it was resumed.
 
-    config: TrainConfig
-    run_dir: Path
+    ``settings`` is the flat table of the manifest; ``run_dir`` is None for a run without a folder.
+    """
+
+    settings: Mapping[str, Any]
+    run_dir: Path | None
     dataset: str
+    network: str
     nodes: tuple[str, ...]
     parameters: int
     device: str
-    training_images: int
+    samples: int
     batches: int
+    epochs: int
     epoch: int
     batch: int
+    metric: Metric
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class EpochDone:
 
 @dataclass(frozen=True)
 class Finished:
+    """The selected epoch has been evaluated."""
+
     result: RunResult
 
 
@@ -54,7 +61,7 @@ class Finished:
 class Ended:
     """The run is over, well or not (``status`` as in the manifest), and its files are in ``run_dir``."""
 
-    run_dir: Path
+    run_dir: Path | None
     status: str
 
 
@@ -66,12 +73,12 @@ class Note:
 
 
 Event = Started | BatchDone | EpochDone | Finished | Ended | Note
-Listener = Callable[[Event], None]
+Callback = Callable[[Event], None]
 
 
-class StopRun(Exception):  # noqa: N818 - a listener's wish, no error
-    """Raised by a listener: the run ends here, with what it has written, and the manifest says ``stopped``."""
+class StopRun(Exception):  # noqa: N818 - a wish, no error
+    """Raised by a callback: the run ends here, with what it has written, and the manifest says ``stopped``."""
 
 
-def nobody(event: Event) -> None:
-    """The listener that does not care."""
+def ignore(event: Event) -> None:
+    """The callback that does nothing."""

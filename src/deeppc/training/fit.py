@@ -1,383 +1,266 @@
-"""The training loop: data -> network -> algorithm -> optimiser, watched, saved after every epoch, and resumable.
+"""``deeppc.fit``: train any graph, on any data, with any algorithm and any torch optimiser.
 
-    result = train(TrainConfig(algorithm="pc+s+f", epochs=10))
-
-A run is a function of its config: batches are addressed by (seed, epoch, batch), the learning rate by the step, and
-what has a state (weights, AdamW, torch's random numbers, sums of the epoch) is in the checkpoint. So a run that was
-killed, at any moment, goes on from its last checkpoint to the same bits.
+>>> net = deeppc.Chain(nn.Sequential(nn.Linear(784, 256), nn.GELU()), nn.Linear(256, 10))
+>>> result = deeppc.fit(net, ((x, y), (x_test, y_test)), "pc+s+f", epochs=10, run_dir="runs/mine")
+>>> result.test_accuracy
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import nn
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
-from deeppc.data import Batches
-from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
-from deeppc.runs.folder import RunDir, default_run_dir, provenance, saved_config
-from deeppc.training import checkpoint as checkpoints
-from deeppc.training.checkpoint import Progress
-from deeppc.training.config import TrainConfig, fingerprint, horizon, require_same_run
-from deeppc.training.diagnostics import diagnose
-from deeppc.training.events import BatchDone, Ended, EpochDone, Finished, Listener, Note, Started, StopRun, nobody
-from deeppc.training.interruption import Interruption
-from deeppc.training.parts import Parts, prepare
-from deeppc.training.schedule import learning_rate
-from deeppc.training.scores import Score, Sums, evaluate
+from deeppc.core.algorithms import Algorithm
+from deeppc.core.graph import Graph
+from deeppc.errors import ConfigError
+from deeppc.runs.folder import RunFolder
+from deeppc.training import loop
+from deeppc.training.config import require_resumable
+from deeppc.training.events import Callback, Event, Finished, Note
+from deeppc.training.result import RunResult, read_result
+from deeppc.training.schedule import PaperSchedule, Schedule, TorchSchedule
+from deeppc.training.scores import metric_for
+from deeppc.training.sources import Sources, first_batch, sources_of
 
-EXPLODED = 1e6  # mean 1/2 |error|^2 of one node; a network that learns one-hot labels has a few units at most
-CHECK_EVERY = 20  # steps between two looks at the energy on an accelerator, where each look waits for the device
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """The selected epoch's weights, on the whole test set. Accuracies are fractions; epochs count from 1."""
-
-    run_dir: Path
-    selected_epoch: int
-    select: str
-    validation_accuracy: float | None
-    test_accuracy: float
-    test_top5: float
-    epochs: int
-    steps: int
-    seconds: float
-
-    def table(self) -> dict[str, Any]:
-        """What ``result.json`` holds."""
-        values = dataclasses.asdict(self)
-        del values["run_dir"]
-        return values
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+MakeScheduler = Callable[[Optimizer], LRScheduler]
 
 
-class _Stop(Exception):  # noqa: N818
-    """Leave the loop: the user asked to."""
+def fit(
+    net: Graph,
+    data: Any,
+    algorithm: str | Algorithm = "pc+s+f",
+    *,
+    epochs: int = 10,
+    batch_size: int = 128,
+    optimizer: Optimizer | MakeOptimizer | None = None,
+    scheduler: LRScheduler | MakeScheduler | None = None,
+    scheduler_every: Literal["epoch", "batch"] = "epoch",
+    schedule_epochs: int = 25,
+    seed: int = 0,
+    select: Literal["validation", "test", "last"] = "validation",
+    validation: float = 0.1,
+    limit: int | None = None,
+    patience: int | None = None,
+    targets: Literal["auto", "classes", "soft labels", "values"] = "auto",
+    run_dir: str | Path | None = None,
+    resume: bool = False,
+    diagnostics: bool = False,
+    checkpoint_every: float | None = None,
+    precision: Literal["fp32", "bf16"] = "fp32",
+    device: str = "auto",
+    callbacks: Sequence[Callback] = (),
+    show: bool = True,
+    report: bool = True,
+    settings: Mapping[str, Any] | None = None,
+) -> RunResult:
+    """Train ``net`` and test it. Afterwards it has the weights of the selected epoch.
 
+    ``data``       a :class:`deeppc.data.Dataset`; tensors ``(inputs, targets)``; or a ``DataLoader`` of such pairs.
+                   Tensors and loaders also as ``(train, test)``, ``(train, validation, test)`` or a dict of such names.
+                   Targets: class indices (N,), or floats of the output's shape: values, or soft labels.
+    ``algorithm``  a name, or an :class:`deeppc.Algorithm`.
+    ``optimizer``  any torch optimiser, or a function of the parameters that makes one. None: AdamW.
+    ``scheduler``  any torch scheduler, or a function of the optimiser that makes one, stepped after each
+                   ``scheduler_every``. None: the paper's schedule, which falls over ``schedule_epochs``.
+    ``seed``       decides the order of the data and what is held out. Initial weights are yours: call
+                   ``torch.manual_seed`` before you build the network.
+    ``select``     the epoch to keep: the best on held-out samples (a fraction ``validation`` of those to train on, or
+                   the validation part of ``data``), the best on the test set, or the last.
+    ``limit``      train on so many samples only. ``patience``: stop after so many epochs without a better one.
+    ``targets``    what they are, if their form does not tell. Classes and soft labels are scored by accuracy, values by
+                   the mean squared error.
+    ``run_dir``    folder for manifest, metrics, checkpoints and report. None: nothing is written.
+    ``resume``     resume the run in ``run_dir`` from its last checkpoint, to the same bits; with a ``DataLoader``, from
+                   the start of an epoch. A finished run returns its result at once.
+    ``diagnostics``, ``checkpoint_every``, ``precision``, ``device``   as the flags of ``deeppc train``.
+    ``callbacks``  are called with each event of :mod:`deeppc.training.events`; ``show`` adds the live view.
+    ``settings``   a flat table for the manifest instead of the one made from these arguments.
 
-def train(config: TrainConfig, on_event: Listener = nobody) -> RunResult:
-    """Train by ``config`` and evaluate the selected epoch on the test set. Prints nothing: ``on_event`` is told.
-
-    Raises :class:`ConfigError` and :class:`deeppc.data.DataError` before anything is written, :class:`RunError` if
-    the folder cannot be used, :class:`DivergedError`, and :class:`Interrupted` after Ctrl-C. With ``resume``, goes on
-    with the run in ``run_dir``; a finished run returns its result at once. See :func:`saved_config` for its settings.
+    Raises :class:`ConfigError` and :class:`DataError` before anything is written, :class:`RunError` if the folder
+    cannot be used, :class:`DivergedError`, and :class:`Interrupted` after Ctrl-C.
     """
-    begun = _begun(config)
-    if begun is not None:
-        require_same_run(begun, config)
-        if (result := finished_result(begun)) is not None and config.epochs == begun.epochs:
-            on_event(Note(f"The run in {result.run_dir} is finished: there is nothing left to train."))
-            on_event(Finished(result))
-            return result
-    parts = prepare(config)
-    with RunDir(config.run_dir or default_run_dir(config)) as folder, _reproducible(parts.device):
-        if begun is None:
-            folder.require_unused()
-        folder.require_space(checkpoints.size_of(parts.net))
-        with _ending(folder, on_event), Interruption() as interruption:
-            run = Run(config, parts, folder, on_event, interruption)
-            if begun is None:
-                run.begin()
-            else:
-                run.go_on()
-            return run.complete()
+    place = choose_device(device)
+    algorithm = _algorithm(algorithm)
+    if epochs < 1 or batch_size < 1:
+        raise ConfigError(f"epochs is {epochs} and batch_size {batch_size}, but both must be at least 1.")
+    net = net.to(place)
+    sources = sources_of(
+        data,
+        batch_size=batch_size,
+        seed=seed,
+        validation=validation if select == "validation" else None,
+        limit=limit,
+        device=place,
+    )
+    sample = first_batch(sources.train)
+    moved = _optimizer(net, optimizer)
+    schedule = _schedule(
+        moved, optimizer, scheduler, scheduler_every, min(epochs, schedule_epochs) * len(sources.train)
+    )
+    notes: list[str] = []
+    select = _selection(select, sources, notes)
+    table = settings or {
+        "dataset": sources.description,
+        "model": type(net).__name__,
+        "algorithm": algorithm.name,
+        **algorithm.settings(),
+        "epochs": epochs,
+        "schedule_epochs": schedule_epochs,
+        "patience": patience,
+        "batch_size": batch_size,
+        "seed": seed,
+        "select": select,
+        "validation": validation,
+        "limit": limit,
+        "precision": precision,
+        "optimizer": _described(moved),
+        **({} if scheduler is None else {"scheduler": f"{_name(scheduler)} after each {scheduler_every}"}),
+        "parameters": sum(p.numel() for p in net.parameters()),
+    }
+    setup = loop.Setup(
+        net=net,
+        algorithm=algorithm,
+        optimizer=moved,
+        schedule=schedule,
+        sources=sources,
+        metric=metric_for(sample[1], targets),
+        sample=sample,
+        device=place,
+        settings=table,
+        named=settings is not None,
+        epochs=epochs,
+        select=select,
+        patience=patience,
+        diagnostics=diagnostics,
+        checkpoint_every=checkpoint_every,
+        precision=precision,
+        report=report,
+    )
+    folder = RunFolder(run_dir) if run_dir is not None else None
+    with ExitStack() as stack:
+        tell = _telling([*([_display(stack)] if show else []), *callbacks])
+        for note in notes:
+            tell(Note(note))
+        if resume and (result := finished(folder, table, tell)) is not None:
+            return _with_weights(net, result)
+        return loop.run(setup, folder, resume, tell)
 
 
-def finished_result(config: TrainConfig) -> RunResult | None:
-    """What the run in ``run_dir`` came to, if it is finished."""
-    folder = RunDir(config.run_dir or Path())
-    if not folder.holds_run or folder.read_manifest().get("status") != "finished":
+def finished(folder: RunFolder | None, table: Mapping[str, Any], tell: Callback) -> RunResult | None:
+    """Check that the run in ``folder`` may be resumed by these settings; return its result if nothing is left to do."""
+    if folder is None:
+        raise ConfigError("--resume needs --run-dir: the folder of the run to resume.")
+    folder.require_run()
+    begun = folder.config()
+    require_resumable(begun, table)
+    if begun.get("epochs") != table["epochs"] or (result := read_result(folder)) is None:
         return None
-    return RunResult(run_dir=folder.path, **folder.read_result())
+    tell(Note(f"The run in {result.run_dir} is finished: there is nothing left to train."))
+    tell(Finished(result))
+    return result
 
 
-class Run:
-    """One run in its folder: begin or go on, then complete."""
-
-    def __init__(
-        self, config: TrainConfig, parts: Parts, folder: RunDir, tell: Listener, interruption: Interruption
-    ) -> None:
-        self.config, self.parts, self.folder, self.tell, self.interruption = config, parts, folder, tell, interruption
-        self.net, self.optimizer = parts.net, parts.optimizer
-        self.progress = Progress()
-        self.sums = Sums.zero(tuple(self.net.nodes), parts.device)
-        self.best: checkpoints.Tensors = {}
-        self._saved = self._clock = time.monotonic()
-
-    def begin(self) -> None:
-        """The manifest, then a first checkpoint: whatever cannot be written is found out now."""
-        manifest = provenance(self.config, self.parts.device.type)
-        manifest["dataset"] = str(self.parts.dataset)
-        manifest["data"] = {
-            "train": self.parts.training_images,
-            "validation": self.parts.validation.size if self.parts.validation is not None else 0,
-            "test": self.parts.test.size,
-        }
-        manifest["network"] = {"levels": self.net.L, "nodes": list(self.net.nodes), "parameters": self._parameters()}
-        self.folder.write_manifest(manifest)
-        self.folder.write_config(self.config)
-        self._save()
-        self._announce()
-
-    def go_on(self) -> None:
-        """From the last checkpoint; from the start, if the run was killed before it had one."""
-        manifest = self.folder.read_manifest()
-        self._use_threads(manifest)
-        if self.folder.checkpoint.exists():
-            saved = checkpoints.load(self.folder.checkpoint)
-            if saved.fingerprint != fingerprint(self.config):
-                raise RunError(f"{self.folder.checkpoint} is of another run than the manifest beside it.")
-            checkpoints.restore(saved, self.net, self.optimizer)
-            self.progress, self.best = saved.progress, saved.part("best.")
-            self.sums.put(saved.part("sums."))
-        self.folder.cut_metrics(self.progress.epoch)
-        now = provenance(self.config, self.parts.device.type)
-        manifest["config"], manifest["status"] = now["config"], "running"
-        again = {key: now[key] for key in ("started", "command", "versions", "git", "machine")}
-        manifest["resumed"].append({**again, "epoch": self.progress.epoch, "batch": self.progress.batch})
-        self.folder.write_manifest(manifest)
-        self.folder.write_config(self.config)
-        self._announce()
-
-    def complete(self) -> RunResult:
-        """Train what is left, then put the selected epoch to the test."""
-        try:
-            while not self._over():
-                self._train_epoch()
-                self._close_epoch()
-            return self._finish()
-        except _Stop:
-            self._save()
-            raise self._interrupted() from None
-
-    def _over(self) -> bool:
-        done, patience = self.progress.epoch, self.config.patience
-        return done >= self.config.epochs or (patience is not None and done - self.progress.best_epoch >= patience)
-
-    def _train_epoch(self) -> None:
-        self._clock = time.monotonic()
-        for images, labels in self.parts.training.epoch(self.progress.epoch, start=self.progress.batch):
-            self._pause()
-            for group in self.optimizer.param_groups:
-                group["lr"] = self._rate(self.progress.step)
-            with self._precision():
-                out = self.parts.algorithm.step(self.net, images, labels, self.optimizer)
-            energy = torch.stack([out.energy[v].to(self.sums.energy) for v in self.sums.nodes])
-            self.sums.add(out.logits, labels, energy)
-            self.progress.step += 1
-            self.progress.batch += 1
-            if self.parts.device.type == "cpu" or self.progress.step % CHECK_EVERY == 0:
-                self._require_sound(energy)
-            self.tell(BatchDone(self.progress.epoch + 1, self.progress.batch, self.sums))
-            every = self.config.checkpoint_every
-            if every is not None and time.monotonic() - self._saved >= 60 * every:
-                self._save()
-
-    def _rate(self, step: int) -> float:
-        return learning_rate(self.config.lr_w, step, horizon(self.config) * len(self.parts.training))
-
-    def _close_epoch(self) -> None:
-        """Evaluate, choose, write the line of metrics, then the checkpoint that knows of it, then the best weights."""
-        self._require_sound(self.sums.energy / self.sums.batches)
-        validation = self._evaluate(self.parts.validation) if self.parts.validation is not None else None
-        test = self._evaluate(self.parts.test) if self.config.select == "test" else None
-        chosen = test or validation
-        assert chosen is not None, "one of the two selects"
-        metrics: dict[str, Any] = {
-            "epoch": self.progress.epoch + 1,
-            "step": self.progress.step,
-            "lr_w": self._rate(self.progress.step - 1),
-            "train_accuracy": self.sums.accuracy(),
-            "energy": self.sums.energies(),
-            "validation_accuracy": validation.top1 if validation else None,
-            "validation_top5": validation.top5 if validation else None,
-        }
-        if test is not None:
-            metrics |= {"test_accuracy": test.top1, "test_top5": test.top5}
-        if self.config.diagnostics:
-            metrics |= self._diagnosis()
-        self._tick()
-        metrics["seconds"] = round(self.progress.epoch_seconds, 3)
-
-        self.progress.epoch += 1
-        self.progress.batch = 0
-        self.progress.epoch_seconds = 0.0
-        self.sums = Sums.zero(self.sums.nodes, self.parts.device)
-        if chosen.top1 > self.progress.best_accuracy:
-            self.progress.best_epoch, self.progress.best_accuracy = self.progress.epoch, chosen.top1
-            self.best = checkpoints.weights_of(self.net)
-        self.folder.append_metrics(metrics)
-        self._save()
-        self.tell(EpochDone(metrics))
-
-    def _finish(self) -> RunResult:
-        self._clock = time.monotonic()
-        self.net.load_state_dict(self.best)
-        test = self._evaluate(self.parts.test)
-        self._tick()
-        result = RunResult(
-            run_dir=self.folder.path,
-            selected_epoch=self.progress.best_epoch,
-            select=self.config.select,
-            validation_accuracy=self.progress.best_accuracy if self.config.select == "validation" else None,
-            test_accuracy=test.top1,
-            test_top5=test.top5,
-            epochs=self.progress.epoch,
-            steps=self.progress.step,
-            seconds=round(self.progress.seconds, 3),
-        )
-        self.folder.write_result(result.table())
-        self.tell(Finished(result))
-        return result
-
-    def _diagnosis(self) -> dict[str, Any]:
-        """On the run's first batch, which is another for every seed, and the same after every epoch."""
-        images, labels = next(self.parts.training.epoch(0))
-        with self._precision():
-            return diagnose(self.parts.algorithm, self.net, images, labels)
-
-    def _evaluate(self, batches: Batches) -> Score:
-        with self._precision():
-            return evaluate(self.net, batches, self._pause)
-
-    def _pause(self) -> None:
-        if self.interruption.signal is not None:
-            raise _Stop
-
-    def _interrupted(self) -> Interrupted:
-        assert self.interruption.signal is not None
-        done, batches = self.progress, len(self.parts.training)
-        where = f"in epoch {done.epoch + 1}, after {done.batch} of {batches} batches"
-        if not done.batch:
-            where = f"after epoch {done.epoch}" if done.epoch else "before the first batch"
-        return Interrupted(where, "train", self.folder.path, self.interruption.signal)
-
-    def _precision(self) -> torch.autocast:
-        bf16 = self.config.precision == "bf16"
-        return torch.autocast(self.parts.device.type, dtype=torch.bfloat16, enabled=bf16)
-
-    def _require_sound(self, energy: Tensor) -> None:
-        """Stop where an energy is NaN or beyond reason. Of several nodes, name the one that the wave reaches first."""
-        if bool((energy < EXPLODED).all()):
-            return
-        values = dict(zip(self.sums.nodes, energy.tolist(), strict=True))
-        bad = [v for v, value in values.items() if not value < EXPLODED]
-        node = min(bad, key=lambda v: self.net.arrival[v])
-        raise DivergedError(self.progress.step, node, values[node], self.folder.path, self._advice())
-
-    def _require_finite_weights(self) -> None:
-        for name, parameter in self.net.named_parameters():
-            if not bool(parameter.isfinite().all()):
-                node = name.split(".")[1]
-                raise DivergedError(self.progress.step, node, math.nan, self.folder.path, self._advice())
-
-    def _advice(self) -> str:
-        c, family = self.config, self.parts.algorithm.family
-        if family == "bp":
-            return f"Lower --lr-w (now {c.lr_w:g})."
-        also = " or choose --precision-on energy" if c.precision_on == "node" else ""
-        also += " or leave out --depth-gain" if c.depth_gain else ""
-        return f"Lower --lr-x (now {c.lr_x:g}) or --lr-w (now {c.lr_w:g}){also}."
-
-    def _tick(self) -> None:
-        """Add the time since the last look to the epoch's and the run's."""
-        now = time.monotonic()
-        self.progress.epoch_seconds += now - self._clock
-        self.progress.seconds += now - self._clock
-        self._clock = now
-
-    def _save(self) -> None:
-        """The checkpoint, then the best weights if they are new. Never weights that are not finite."""
-        self._require_finite_weights()
-        self._tick()
-        checkpoints.save(
-            self.folder.checkpoint,
-            self.net,
-            self.optimizer,
-            self.progress,
-            fingerprint(self.config),
-            best=self.best,
-            sums=self.sums.tensors(),
-        )
-        self._saved = time.monotonic()
-        self._export_best()
-
-    def _export_best(self) -> None:
-        header = {"epoch": str(self.progress.best_epoch), "accuracy": repr(self.progress.best_accuracy)}
-        if self.best and checkpoints.saved_header(self.folder.best) != header:
-            checkpoints.save_weights(self.folder.best, self.best, header)
-
-    def _use_threads(self, manifest: dict[str, Any]) -> None:
-        """As many as the run was begun with: another number adds up in another order, to other bits."""
-        threads, now = manifest["machine"]["threads"], torch.get_num_threads()
-        if self.parts.device.type == "cpu" and threads != now:
-            torch.set_num_threads(threads)
-            self.tell(Note(f"Going on with {threads} threads instead of {now}, as the run was begun: the same bits."))
-
-    def _parameters(self) -> int:
-        return sum(p.numel() for p in self.net.parameters())
-
-    def _announce(self) -> None:
-        self.tell(
-            Started(
-                config=self.config,
-                run_dir=self.folder.path,
-                dataset=str(self.parts.dataset),
-                nodes=self.sums.nodes,
-                parameters=self._parameters(),
-                device=self.parts.device.type,
-                training_images=self.parts.training_images,
-                batches=len(self.parts.training),
-                epoch=self.progress.epoch,
-                batch=self.progress.batch,
-            )
-        )
+def choose_device(name: str) -> torch.device:
+    """Return the device called ``name``; ``auto`` takes cuda, then mps, then cpu."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(device for device, is_there in there.items() if is_there)
+    if not there.get(name, False):
+        raise ConfigError(f"This machine has no {name} device that torch can use: choose --device auto or cpu.")
+    return torch.device(name)
 
 
-def _begun(config: TrainConfig) -> TrainConfig | None:
-    """The settings that the run to resume was begun with; None for a new run."""
-    if not config.resume:
-        return None
-    if config.run_dir is None:
-        raise ConfigError("--resume needs --run-dir: the folder of the run to go on with.")
-    return saved_config(config.run_dir)
-
-
-@contextmanager
-def _ending(folder: RunDir, tell: Listener) -> Iterator[None]:
-    """However the run ends, its manifest says so, and the listener is told."""
-    status = "failed"
+def _algorithm(algorithm: str | Algorithm) -> Algorithm:
     try:
-        yield
-        status = "finished"
-    except Interrupted:
-        status = "interrupted"
-        raise
-    except DivergedError:
-        status = "diverged"
-        raise
-    except StopRun:
-        status = "stopped"
-        raise
-    finally:
-        if folder.holds_run:
-            folder.set_status(status)
-            tell(Ended(folder.path, status))
+        return Algorithm.parse(algorithm) if isinstance(algorithm, str) else algorithm
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
-@contextmanager
-def _reproducible(device: torch.device) -> Iterator[None]:
-    """cuDNN may not choose its algorithms by a race."""
-    if device.type != "cuda":
-        yield
-        return
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-        yield
+def _optimizer(net: Graph, given: Optimizer | MakeOptimizer | None) -> Optimizer:
+    made = given
+    if given is None:
+        made = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=1e-4)
+    elif not isinstance(given, Optimizer):
+        made = given(net.parameters())
+    if not isinstance(made, Optimizer) or isinstance(made, LBFGS):
+        raise ConfigError(
+            f"optimizer is {_name(made)}: give a torch optimiser (not LBFGS), or a function that makes one."
+        )
+    own = {id(p) for p in net.parameters()}
+    if any(id(p) not in own for group in made.param_groups for p in group["params"]):
+        raise ConfigError(
+            "The optimiser has parameters that the network does not have: build it from net.parameters()."
+        )
+    return made
+
+
+def _schedule(
+    optimizer: Optimizer,
+    given: Optimizer | MakeOptimizer | None,
+    scheduler: LRScheduler | MakeScheduler | None,
+    every: Literal["epoch", "batch"],
+    horizon: int,
+) -> Schedule:
+    if scheduler is None:
+        return PaperSchedule(optimizer, horizon)
+    if isinstance(scheduler, LRScheduler):
+        if scheduler.optimizer is not given:
+            raise ConfigError("The scheduler is of another optimiser: give that one, or functions that make both.")
+        return TorchSchedule(scheduler, every)
+    return TorchSchedule(scheduler(optimizer), every)
+
+
+def _selection(
+    select: Literal["validation", "test", "last"], sources: Sources, notes: list[str]
+) -> Literal["validation", "test", "last"]:
+    if select == "test" and sources.test is None:
+        raise ConfigError(
+            "select is 'test', but the data has no test part: give one, or choose 'validation' or 'last'."
+        )
+    if select == "validation" and sources.validation is None:
+        notes.append("A DataLoader cannot be divided, and there is no validation part: the last epoch is kept.")
+        return "last"
+    return select
+
+
+def _described(optimizer: Optimizer) -> str:
+    defaults = ", ".join(f"{k}={v}" for k, v in optimizer.defaults.items() if v is not None and v is not False)
+    return f"{type(optimizer).__name__}({defaults})"
+
+
+def _name(thing: object) -> str:
+    if inspect.isclass(thing) or inspect.isfunction(thing):
+        return cast(str, thing.__name__)
+    return type(thing).__name__
+
+
+def _display(stack: ExitStack) -> Callback:
+    from deeppc.training.display import display
+
+    return stack.enter_context(display(False))
+
+
+def _telling(callbacks: Sequence[Callback]) -> Callback:
+    def tell(event: Event) -> None:
+        for callback in callbacks:
+            callback(event)
+
+    return tell
+
+
+def _with_weights(net: Graph, result: RunResult) -> RunResult:
+    from safetensors.torch import load_file
+
+    assert result.run_dir is not None
+    net.load_state_dict(load_file(RunFolder(result.run_dir).best))
+    return result

@@ -1,4 +1,4 @@
-"""How well it goes: the running sums of an epoch, and the accuracy on a split."""
+"""How well it goes: the metric that fits the targets, the running sums of an epoch, and the scores on a split."""
 
 from __future__ import annotations
 
@@ -7,43 +7,117 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 
 from deeppc.core.graph import Graph
-from deeppc.data import Batches
+from deeppc.errors import ConfigError, nearest
+from deeppc.training.sources import Source
 
 
 @dataclass(frozen=True)
-class Score:
-    """Fractions of all the images of a split whose label is the first, or among the first five, of the answers."""
+class Metric:
+    """A mean over samples. ``name`` selects the epoch; evaluations report all of ``names``.
 
-    top1: float
-    top5: float
+    ``totals(outputs, targets)`` are their sums over a batch, of which the first is that of ``name``;
+    ``running`` is the first alone, for training batches.
+    """
+
+    names: tuple[str, ...]
+    higher_is_better: bool
+    running: Callable[[Tensor, Tensor], Tensor]
+    totals: Callable[[Tensor, Tensor], list[Tensor]]
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    def better(self, value: float, than: float | None) -> bool:
+        return than is None or (value > than if self.higher_is_better else value < than)
+
+    def text(self, value: float) -> str:
+        """``97.3 %`` for an accuracy, four digits otherwise."""
+        return f"{100 * value:.1f} %" if self.name == "accuracy" else f"{value:.4g}"
+
+
+def _correct(outputs: Tensor, labels: Tensor) -> Tensor:
+    return (outputs.argmax(dim=1) == labels).sum()
+
+
+def _correct_and_top5(outputs: Tensor, labels: Tensor) -> list[Tensor]:
+    first = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == labels.unsqueeze(1)
+    return [first[:, 0].sum(), first.any(dim=1).sum()]
+
+
+def _correct_and_cross_entropy(outputs: Tensor, targets: Tensor) -> list[Tensor]:
+    return [_correct(outputs, targets.argmax(dim=1)), -(targets * log_softmax(outputs.float(), dim=1)).sum()]
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.float() - targets).square().flatten(1).mean(dim=1).sum()
+
+
+METRICS = {
+    "classes": Metric(("accuracy", "top5"), True, _correct, _correct_and_top5),
+    "soft labels": Metric(
+        ("accuracy", "cross_entropy"),
+        True,
+        lambda outputs, targets: _correct(outputs, targets.argmax(dim=1)),
+        _correct_and_cross_entropy,
+    ),
+    "values": Metric(("mse",), False, _squared_error, lambda outputs, targets: [_squared_error(outputs, targets)]),
+}
+ACCURACY = METRICS["classes"]
+
+
+def metric_for(targets: Tensor, kind: str = "auto") -> Metric:
+    """Return the metric that fits: accuracy for class indices and for distributions over classes, or else the MSE.
+
+    ``kind`` may say instead what targets are: ``classes``, ``soft labels`` or ``values``.
+    """
+    if kind in METRICS:
+        return METRICS[kind]
+    if kind != "auto":
+        raise ConfigError(f"unknown kind of targets {kind!r}: {nearest(kind, ['auto', *METRICS])}")
+    if not targets.is_floating_point():
+        return METRICS["classes"]
+    distribution = (
+        targets.dim() == 2
+        and targets.shape[1] > 1
+        and bool((targets >= 0).all())
+        and bool(((targets.sum(1) - 1).abs() < 1e-4).all())
+    )
+    return METRICS["soft labels" if distribution else "values"]
 
 
 @dataclass
 class Sums:
-    """Running sums of an epoch, on the device: nothing waits for them until someone looks."""
+    """Running sums of an epoch, on the device: nothing waits for them until they are read."""
 
     nodes: tuple[str, ...]
-    images: Tensor  # int64 ()
-    correct: Tensor  # int64 ()
+    metric: Metric
+    samples: Tensor  # int64 ()
+    score: Tensor  # (), sum over samples of the metric
     energy: Tensor  # (nodes,), sum over batches of the mean energy of each node
     batches: Tensor  # int64 ()
 
     @classmethod
-    def zero(cls, nodes: tuple[str, ...], device: torch.device) -> Sums:
+    def zero(cls, nodes: tuple[str, ...], metric: Metric, device: torch.device) -> Sums:
         wide = torch.float32 if device.type == "mps" else torch.float64
-        zero = torch.zeros((), dtype=torch.int64, device=device)
-        return cls(nodes, zero, zero.clone(), torch.zeros(len(nodes), dtype=wide, device=device), zero.clone())
+        count = torch.zeros((), dtype=torch.int64, device=device)
+        score = torch.zeros((), dtype=wide, device=device)
+        return cls(
+            nodes, metric, count, score, torch.zeros(len(nodes), dtype=wide, device=device), batches=count.clone()
+        )
 
-    def add(self, logits: Tensor, labels: Tensor, energy: Tensor) -> None:
-        self.images += len(labels)
-        self.correct += (logits.argmax(dim=1) == labels).sum()
+    def add(self, outputs: Tensor, targets: Tensor, energy: Tensor) -> None:
+        self.samples += len(targets)
+        self.score += self.metric.running(outputs, targets)
         self.energy += energy
         self.batches += 1
 
-    def accuracy(self) -> float:
-        return self.correct.item() / max(1, self.images.item())
+    def value(self) -> float:
+        """The metric over the samples so far."""
+        return self.score.item() / max(1, int(self.samples.item()))
 
     def energies(self) -> dict[str, float]:
         """Mean over the batches so far, by node."""
@@ -57,22 +131,22 @@ class Sums:
             getattr(self, name).copy_(tensors[name])
 
 
-_SUMMED = ("images", "correct", "energy", "batches")
+_SUMMED = ("samples", "score", "energy", "batches")
 
 
-def evaluate(net: Graph, batches: Batches, between: Callable[[], None] = lambda: None) -> Score:
-    """Top-1 and top-5 accuracy over all the batches, the last smaller one included."""
-    correct1, correct5, images = 0, 0, 0
+def evaluate(
+    net: Graph, batches: Source, metric: Metric = ACCURACY, between: Callable[[], None] = lambda: None
+) -> dict[str, float]:
+    """Return the metric's values over all the batches, the last smaller one included."""
+    totals, samples = [0.0] * len(metric.names), 0
     net.eval()
     try:
         with torch.no_grad():
-            for inputs, labels in batches.epoch(0):
+            for inputs, targets in batches.epoch(0):
                 between()
-                logits = net(inputs)
-                first = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels.unsqueeze(1)
-                correct1 += int(first[:, 0].sum())
-                correct5 += int(first.any(dim=1).sum())
-                images += len(labels)
+                for i, total in enumerate(metric.totals(net(inputs), targets)):
+                    totals[i] += total.item()
+                samples += len(targets)
     finally:
         net.train()
-    return Score(correct1 / images, correct5 / images)
+    return {name: total / samples for name, total in zip(metric.names, totals, strict=True)}

@@ -1,0 +1,168 @@
+"""Data for :func:`deeppc.fit`, whatever it comes as: a ``Dataset``, tensors, or torch ``DataLoader``s.
+
+A source gives batches of (inputs, targets) by epoch. What is in memory is addressed by (epoch, batch), so that a run
+resumes at any batch; a ``DataLoader`` can only be asked for a whole epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from deeppc.data import Batches, Dataset, Split, from_tensors, holdout
+from deeppc.errors import DataError
+
+PARTS = ("train", "validation", "test")
+_EVALUATED = 500  # samples in a batch of an evaluation
+
+
+class Source(Protocol):
+    """Batches by epoch. ``size`` counts samples, ``len`` batches."""
+
+    size: int
+
+    def __len__(self) -> int: ...
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]: ...
+
+
+class Loader:
+    """A torch ``DataLoader`` of (inputs, targets), on the device."""
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
+        self._loader, self._device = loader, device
+        try:
+            self._count = len(loader)
+        except TypeError:
+            raise DataError("The DataLoader has no length: give its data set a __len__.") from None
+        if not self._count:
+            raise DataError("The DataLoader is empty.")
+        dataset: Any = loader.dataset
+        self.size = len(dataset) if hasattr(dataset, "__len__") else self._count * (loader.batch_size or 1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        if hasattr(self._loader.sampler, "set_epoch"):
+            self._loader.sampler.set_epoch(epoch)
+        for index, batch in enumerate(self._loader):
+            match batch:
+                case [Tensor() as inputs, Tensor() as targets]:
+                    if index >= start:
+                        yield inputs.to(self._device), targets.to(self._device)
+                case _:
+                    kind = type(batch).__name__
+                    raise DataError(f"The DataLoader gives {kind}: expected pairs of tensors (inputs, targets).")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """``exact``: training batches are addressed by (epoch, batch)."""
+
+    train: Source
+    validation: Source | None
+    test: Source | None
+    description: str
+    exact: bool = True
+
+
+def sources_of(
+    data: Any, *, batch_size: int, seed: int, validation: float | None, limit: int | None, device: torch.device
+) -> Sources:
+    """Return what to train on, to select by and to test on.
+
+    ``validation`` is the fraction of the training samples to hold out (None: none) where ``data`` has no validation
+    part of its own and can be divided; ``limit`` the number of samples to train on.
+    """
+    if isinstance(data, Dataset):
+        return _of_dataset(data, None, batch_size, seed, validation, limit, device)
+    parts = _parts(data)
+    if all(isinstance(part, DataLoader) for part in parts.values()):
+        if limit is not None:
+            raise DataError("A DataLoader decides itself how many samples there are: leave limit out.")
+        loaders = {name: Loader(loader, device) for name, loader in parts.items()}
+        sizes = ", ".join(f"{loader.size:,} {name}" for name, loader in loaders.items())
+        return Sources(
+            loaders["train"], loaders.get("validation"), loaders.get("test"), f"DataLoader: {sizes}", exact=False
+        )
+    if not all(_is_pair(part) for part in parts.values()):
+        raise DataError(_expected(data))
+    given = {name: from_tensors(parts["train"], pair) for name, pair in parts.items()}  # each fits the first
+    sources = _of_dataset(
+        given.get("test", given["train"]),
+        given["validation"].test if "validation" in given else None,
+        batch_size,
+        seed,
+        validation,
+        limit,
+        device,
+    )
+    if "test" in parts:
+        return sources
+    shape = "x".join(map(str, parts["train"][0].shape[1:]))
+    description = f"tensors: {len(parts['train'][0]):,} samples of {shape}"
+    return Sources(sources.train, sources.validation, None, description)
+
+
+def first_batch(source: Source) -> tuple[Tensor, Tensor]:
+    """Return the first batch of the first epoch; torch's random numbers stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return next(iter(source.epoch(0)))
+
+
+def _of_dataset(
+    dataset: Dataset,
+    held_out: Split | None,
+    batch_size: int,
+    seed: int,
+    validation: float | None,
+    limit: int | None,
+    device: torch.device,
+) -> Sources:
+    training = dataset.train
+    if held_out is None and validation is not None:
+        training, held_out = holdout(training, validation, seed)
+    if limit is not None and limit < len(training):
+        _, training = holdout(training, limit / len(training), seed)
+
+    def in_order(split: Split) -> Batches:
+        return Batches(split, dataset, batch_size=_EVALUATED, augment=False, shuffle=False, device=device)
+
+    return Sources(
+        Batches(training, dataset, batch_size=batch_size, seed=seed, device=device),
+        in_order(held_out) if held_out is not None else None,
+        in_order(dataset.test),
+        str(dataset),
+    )
+
+
+def _parts(data: Any) -> dict[str, Any]:
+    """``data`` by the names of its parts, of which there is always ``train``."""
+    if isinstance(data, Mapping):
+        if "train" not in data or not data.keys() <= set(PARTS):
+            raise DataError(f"The data has the parts {', '.join(map(str, data))}: expected train, validation, test.")
+        return {name: data[name] for name in PARTS if data.get(name) is not None}
+    if isinstance(data, DataLoader) or _is_pair(data):
+        return {"train": data}
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return {"train": data[0], "test": data[1]}
+    if isinstance(data, tuple | list) and len(data) == 3:
+        return dict(zip(PARTS, data, strict=True))
+    raise DataError(_expected(data))
+
+
+def _is_pair(part: Any) -> bool:
+    return isinstance(part, tuple | list) and len(part) == 2 and all(isinstance(t, Tensor) for t in part)
+
+
+def _expected(data: Any) -> str:
+    return (
+        f"The data is {type(data).__name__}: expected a deeppc.data.Dataset, tensors (inputs, targets), a DataLoader, "
+        "or several of one kind as (train, test), (train, validation, test) or a dict of these names."
+    )
