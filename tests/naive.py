@@ -1,8 +1,8 @@
 """An independent, slow predictive coding engine: the oracle of the fast one.
 
 It holds activities as they are (no deviations), rebuilds the whole energy at every step, calls autograd once on it,
-moves activities by ``torch.optim.SGD``, skips nothing, and shares no code with ``deeppc.core.engine``. It works on a copy
-of the network, so that whatever it does to weights and statistics stays its own.
+moves activities by ``torch.optim.SGD``, skips nothing, and shares no code with ``deeppc.core``. It works on a copy of
+the network, so that whatever it does to weights and statistics stays its own.
 """
 
 import copy
@@ -106,7 +106,7 @@ class Naive:
                 forces = torch.autograd.grad(energy, [xs[v] for v in hidden], retain_graph=True)
                 for v, g in zip(hidden, forces, strict=True):
                     xs[v].grad = g * weigh(v, t)[1]
-            if free:  # the output is nobody's parent: its force is its own error, in the squared and the softmax case
+            if free:  # the output has no successors: its force is its own error, in the squared and the softmax case
                 xs[out].grad = errors[out].clone()
             if optimizer is not None:
                 self.weight_step(t, terms, errors, optimizer)

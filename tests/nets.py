@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from deeppc import Algorithm, Chain, Graph, Sum
+from deeppc.core.algorithms import options_for
 
 
 class Mix(nn.Module):
@@ -114,20 +115,18 @@ def dags(draw):
     return net
 
 
+def parse(spec, **options):
+    """The algorithm with those of the options that mean something to it."""
+    return Algorithm.parse(spec, **{name: value for name, value in options.items() if name in options_for(spec)})
+
+
 @st.composite
 def algorithms(draw, families=("pc", "ipc")):
     """Any algorithm, with any of its options."""
     family = draw(st.sampled_from(families))
-    forward = family == "pc" and draw(st.booleans())
-    options: dict = {}
-    if forward:
-        options["presynaptic"] = draw(st.sampled_from(["initial", "relaxed"]))
-        options["forward_last"] = draw(st.sampled_from([None, 1, 2]))
-        options["free_steps"] = draw(st.sampled_from([0, 0, 3]))
-    return Algorithm(
-        family=family,
-        forward=forward,
-        schedule=draw(st.sampled_from(["fixed", "spiking", "exponential", "linear"])),
+    update = draw(st.sampled_from(["", "+f"])) if family == "pc" else ""
+    return parse(
+        family + draw(st.sampled_from(["", "+s", "+d", "+l"])) + update,
         T=draw(st.sampled_from([None, 1, 2, 4, 7])),
         lr_x=draw(st.sampled_from([0.1, 0.5, 1.0])),
         momentum_x=draw(st.sampled_from([0.0, 0.0, 0.5])),
@@ -138,7 +137,9 @@ def algorithms(draw, families=("pc", "ipc")):
         loss=draw(st.sampled_from(["squared_error", "cross_entropy"])),
         precision_on=draw(st.sampled_from(["energy", "energy", "node"])),
         depth_gain=draw(st.booleans()),
-        **options,
+        presynaptic=draw(st.sampled_from(["initial", "relaxed"])),
+        forward_last=draw(st.sampled_from([None, 1, 2])),
+        free_steps=draw(st.sampled_from([0, 0, 3])),
     )
 
 

@@ -1,17 +1,16 @@
-"""Names, options, errors, and what a step returns."""
+"""Names and options of the algorithms, and their errors."""
 
-import copy
+import dataclasses
 import math
+import subprocess
+import sys
 
 import pytest
-import torch
-from naive import Naive
-from nets import batch, gradients, mlp, one_hot, residual, vgg
-from torch import nn
 
-from deeppc import Algorithm, Chain
-from deeppc.core import precision
-from deeppc.core.engine import half_square
+from deeppc import Algorithm
+from deeppc.core.algorithms import describe, families, known_options, options_for
+from deeppc.core.algorithms.ipc import IPC
+from deeppc.core.algorithms.pc import PC
 
 
 @pytest.mark.parametrize(
@@ -30,46 +29,60 @@ from deeppc.core.engine import half_square
 def test_names(spec, fields):
     algo = Algorithm.parse(spec)
     assert {k: getattr(algo, k) for k in fields} == fields
-    assert str(algo) == spec.replace(" ", "").lower()
+    assert algo.name == str(algo) == spec.replace(" ", "").lower()
     assert Algorithm.parse(str(algo)) == algo
+
+
+def test_suffixes_are_named_in_one_order():
+    assert str(Algorithm.parse("pc+cn+f+s")) == "pc+s+f+cn"
 
 
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        ("pc+x", {}, r"unknown algorithm 'pc\+x': choose bp, pc, ipc with \+s \+d \+l \+f \+cn"),
+        ("pc+x", {}, r"unknown algorithm 'pc\+x': choose bp, pc, ipc.* with \+s \+d \+l \+f \+cn"),
         ("backprop", {}, "unknown algorithm 'backprop': choose bp, pc, ipc"),
         ("pc+s+s", {}, "unknown algorithm"),
         ("", {}, "unknown algorithm ''"),
-        ("pc+s+d", {}, "two precision schedules"),
-        ("ipc+f", {}, "ipc learns while it infers, so it takes no forward update"),
-        ("bp+f", {}, "bp has no inference"),
-        ("bp+s", {}, "bp has no inference"),
-        ("bp+cn", {}, "bp has no inference"),
-        ("bp", {"depth_gain": True}, "bp loses nothing"),
-        ("pc", {"presynaptic": "relaxed"}, r"add \+f"),
+        ("pc+s+d", {}, r"'pc\+s\+d' sets schedule twice: choose one of \+s \+d \+l"),
+        ("ipc+f", {}, r"ipc has no \+f \('ipc\+f'\): it takes \+s \+d \+l \+cn"),
+        ("bp+s", {}, r"bp has no \+s \('bp\+s'\): it takes no suffix"),
+        ("bp", {"depth_gain": True}, "unknown option 'depth_gain' for 'bp': The options are loss"),
+        ("ipc", {"free_steps": 3}, "unknown option 'free_steps' for 'ipc'"),
+        ("pc", {"presynaptic": "relaxed"}, r"presynaptic is 'relaxed', but means nothing for pc: add \+f"),
         ("pc", {"free_steps": 3}, r"add \+f"),
-        ("pc", {"forward_last": 3}, r"add \+f"),
+        ("pc+s", {"forward_last": 3}, r"means nothing for pc\+s: add \+f, or leave forward_last out"),
+        ("pc+d", {"alpha": 0.1}, r"alpha is 0.1, but means nothing for pc\+d: add \+s, or leave alpha out"),
+        ("ipc", {"k": 2}, r"k is 2, but means nothing for ipc: add \+d"),
         ("pc", {"lrx": 0.1}, "unknown option 'lrx' for 'pc': did you mean 'lr_x'"),
         ("pc", {"family": "bp"}, "unknown option 'family'"),
-        ("pc", {"T": 0}, "T is 0, but must be a whole number of steps, at least 1"),
+        ("pc+f", {"forward": False}, "unknown option 'forward'"),
+        ("pc", {"T": 0}, "T is 0, but must be a whole number at least 1 or None"),
         ("pc", {"T": -3}, "T is -3"),
         ("pc", {"T": 2.5}, "T is 2.5"),
         ("pc", {"T": True}, "T is True"),
         ("pc", {"T": "5"}, "T is '5'"),
-        ("pc", {"lr_x": 0.0}, "lr_x is 0.0, but must be positive"),
+        ("pc", {"lr_x": 0.0}, "lr_x is 0.0, but must be a number above 0"),
         ("pc", {"lr_x": math.nan}, "lr_x is nan"),
+        ("pc", {"lr_x": math.inf}, "lr_x is inf"),
+        ("pc", {"lr_x": True}, "lr_x is True"),
         ("pc", {"lr_x": None}, "lr_x is None"),
-        ("pc", {"momentum_x": 1.5}, "momentum_x is 1.5, but must be between 0 and 1"),
+        ("pc", {"momentum_x": 1.5}, "momentum_x is 1.5, but must be a number at least 0 and at most 1"),
         ("pc+s", {"alpha": -0.1}, "alpha is -0.1"),
         ("pc+d", {"k": -1}, "k is -1"),
-        ("pc", {"beta": 0.0}, r"beta is 0.0, but must be in \(0, 1\]"),
-        ("pc", {"beta": -0.5}, r"beta is -0.5.*add \+cn"),
+        ("pc", {"beta": 0.0}, "beta is 0.0, but must be a number above 0 and at most 1"),
+        ("pc", {"beta": -0.5}, "beta is -0.5"),
         ("pc+f", {"free_steps": -1}, "free_steps is -1"),
+        ("pc+f", {"free_steps": None}, "free_steps is None, but must be a whole number at least 0"),
         ("pc+f", {"forward_last": 0}, "forward_last is 0"),
-        ("pc", {"loss": nn.functional.cross_entropy}, "choose squared_error or cross_entropy"),
+        ("pc", {"loss": math.exp}, "choose squared_error or cross_entropy"),
         ("pc", {"loss": "hinge"}, "loss is 'hinge': choose squared_error or cross_entropy"),
         ("pc", {"precision_on": "edge"}, "precision_on is 'edge': choose energy or node"),
+        ("pc", {"schedule": "spike"}, "schedule is 'spike': choose fixed or spiking or exponential or linear"),
+        ("pc", {"forward": "no"}, "forward is 'no', but must be True or False"),
+        ("pc", {"nesterov": "yes"}, "nesterov is 'yes', but must be True or False"),
+        ("pc", {"depth_gain": 2}, "depth_gain is 2, but must be True or False"),
+        ("ipc", {"centred": 1}, "centred is 1, but must be True or False"),
     ],
 )
 def test_what_does_not_parse_is_refused_with_what_would(spec, options, message):
@@ -77,350 +90,81 @@ def test_what_does_not_parse_is_refused_with_what_would(spec, options, message):
         Algorithm.parse(spec, **options)
 
 
-@pytest.mark.parametrize("family", ["bp", "pc+s+f", "pc", "ipc"])
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda x, y: (x, y + 4), "labels must be class indices from 0 to 3"),
-        (lambda x, y: (x, y - 4), "labels must be class indices from 0 to 3"),
-        (lambda x, y: (x * math.nan, y), "images must be finite"),
-        (lambda x, y: (x / 0, y), "images must be finite"),
-        (lambda x, y: (x, y[:-1]), "expected 5 class indices"),
-        (lambda x, y: (x, y.bool()), "expected 5 class indices"),
-        (lambda x, y: (x, y.unsqueeze(1)), "expected 5 class indices"),
-        (lambda x, y: (x, torch.zeros(5, 3)), r"the target has the shape \(5, 3\), the output \(5, 4\)"),
-        (lambda x, y: (x, torch.full((5, 4), math.inf)), "the target must be finite"),
-        (lambda x, y: (x[:0], y[:0]), "at least one sample"),
-        (lambda x, y: (x[:, :2], y), "channels"),
-    ],
-)
-def test_bad_input_is_refused_and_nothing_is_changed(family, spoil, message):
-    torch.manual_seed(0)
-    net = vgg(norm=True)
-    net.nodes["3"] = nn.Sequential(nn.Dropout(), nn.Flatten())
-    x, y = batch(net, dtype=torch.float32)
-    for p in net.parameters():
-        p.grad = torch.ones_like(p)
-    before = copy.deepcopy(net.state_dict())
-    rng = torch.get_rng_state()
-    optimizer = torch.optim.AdamW(net.parameters())
-    with pytest.raises((ValueError, RuntimeError), match=message):
-        Algorithm.parse(family).step(net, *spoil(x, y), optimizer)
-    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
-    assert all(torch.equal(p.grad, torch.ones_like(p)) for p in net.parameters())
-    assert not optimizer.state
-    assert torch.equal(rng, torch.get_rng_state())
+def test_the_ends_of_a_range_are_in_it_where_they_make_sense():
+    for options in ({"T": 1}, {"momentum_x": 0}, {"momentum_x": 1}, {"beta": 1}, {"alpha": 0}, {"lr_x": 1e-9}):
+        assert Algorithm.parse("pc+s+f", forward_last=1, **options).family == "pc"
 
 
-@pytest.mark.parametrize("net", [Chain(nn.Conv2d(3, 4, 3)), Chain(nn.Flatten(0, 1), nn.Flatten(), nn.Linear(64, 2))])
-def test_class_indices_need_classes(net):
-    with pytest.raises(ValueError, match=r"class indices need an output of \(batch, classes\)"):
-        Algorithm().gradients(net, torch.randn(2, 3, 8, 8), torch.tensor([0, 1]))
+def test_a_family_may_be_built_field_by_field():
+    assert PC(schedule="spiking", forward=True, lr_x=0.3) == Algorithm.parse("pc+s+f", lr_x=0.3)
+    with pytest.raises(ValueError, match=r"add \+f"):
+        PC(free_steps=2)
+    with pytest.raises(TypeError, match="forward"):
+        IPC(forward=True)
+    with pytest.raises(TypeError, match="abstract"):
+        Algorithm()
 
 
-def test_what_a_module_may_not_do_is_said_with_its_node():
-    x, y = torch.randn(2, 4), torch.tensor([0, 1])
-
-    def learn(*modules, **options):
-        Algorithm(**options).gradients(Chain(*modules), x, y)
-
-    with pytest.raises(ValueError, match="node '1' changes its input in place"):
-        learn(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2)))
-    with pytest.raises(RuntimeError, match="in-place") as caught:
-        learn(nn.Linear(4, 4), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2)))
-    assert caught.value.__notes__ == ["(while predicting the node '2')"]
-    with pytest.raises(TypeError, match="node '1' must return one tensor, not tuple"):
-        learn(nn.GRU(4, 4), nn.Linear(4, 2))
-    with pytest.raises(ValueError, match="float16 cannot hold"), torch.autocast("cpu", torch.float16):
-        learn(nn.Linear(4, 2))
-    with pytest.raises(ValueError, match="inference mode"), torch.inference_mode():
-        learn(nn.Linear(4, 2))
-    with pytest.raises(ValueError, match="choose a larger lr_x"):
-        learn(*(nn.Linear(4, 4) for _ in range(20)), depth_gain=True, lr_x=0.005)
+def test_settings_are_all_that_mean_something_as_plain_values():
+    assert Algorithm.parse("bp").settings() == {"loss": "squared_error"}
+    inference = {"loss": "squared_error", "T": None, "lr_x": 1.0, "momentum_x": 0.0, "nesterov": True, "beta": 1.0}
+    inference |= {"precision_on": "energy", "depth_gain": False}
+    assert Algorithm.parse("ipc", lr_x=1).settings() == inference
+    assert type(Algorithm.parse("ipc", lr_x=1).settings()["lr_x"]) is float
+    assert Algorithm.parse("ipc+s+cn", lr_x=1).settings() == inference | {"alpha": 0.01}
+    update = {"presynaptic": "initial", "forward_last": None, "free_steps": 3}
+    assert Algorithm.parse("pc+d+f", lr_x=1, free_steps=3).settings() == inference | {"k": 1.0} | update
 
 
-def test_under_cross_entropy_a_target_is_a_distribution():
-    net, algo = mlp(2), Algorithm(loss="cross_entropy")
-    x, _ = batch(net, dtype=torch.float32)
-    algo.gradients(net, x, torch.full((5, 3), 1 / 3))
-    for bad in (torch.full((5, 3), 1.0), torch.tensor([[2.0, -1.0, 0.0]]).expand(5, 3)):
-        with pytest.raises(ValueError, match="must be a distribution over classes"):
-            algo.gradients(net, x, bad)
+def test_a_schedule_of_your_own_is_shown():
+    def mine(t, arrival, T):
+        return 1.0
+
+    algo = Algorithm.parse("pc+f", schedule=mine)
+    assert str(algo) == "pc+f[schedule=mine]"
+    assert algo.settings()["schedule"] == "mine"
+    with pytest.raises(ValueError, match=r"alpha is 0\.5, but means nothing"):
+        Algorithm.parse("pc", schedule=mine, alpha=0.5)
 
 
-def test_modules_of_many_kinds_learn_what_the_naive_engine_learns():
-    """One works in place at its end, one is a net itself, one takes integers, one uses a weight twice."""
-    torch.manual_seed(0)
-
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.f = nn.Linear(6, 6)
-
-        def forward(self, x):
-            return self.f(self.f(x).tanh())
-
-    net = Chain(
-        nn.Sequential(nn.Embedding(9, 6), nn.Flatten(), nn.Linear(12, 6), nn.ReLU(inplace=True)),
-        Chain(nn.Linear(6, 6), nn.Tanh()),
-        Twice(),
-        nn.Linear(6, 3),
-    ).double()
-    x, y = torch.randint(0, 9, (5, 2)), torch.randint(0, 3, (5,))
-    algo = Algorithm.parse("pc", lr_x=0.3, T=6)
-    ours = gradients(algo, net, x, y)
-    theirs = Naive(algo, net, x, nn.functional.one_hot(y, 3).double()).run().gradients
-    for n in theirs:
-        torch.testing.assert_close(ours[n], theirs[n])
+def test_options_by_name():
+    assert {"bp", "pc", "ipc"} <= families().keys()
+    assert list(options_for("bp")) == ["loss"]
+    assert "alpha" in options_for("pc+s")
+    assert "alpha" not in options_for("pc+d")
+    assert {"presynaptic", "free_steps"} <= options_for("pc+f").keys()
+    assert not {"presynaptic", "free_steps"} & options_for("ipc").keys()
+    for suffix_sets in ("schedule", "forward", "centred"):
+        assert suffix_sets not in known_options()
+    for spec in ("bp", "pc+s+f+cn", "pc+d", "ipc+l"):
+        assert options_for(spec).items() <= known_options().items()
+        assert set(options_for(spec)) == set(Algorithm.parse(spec).settings())
 
 
-def test_ipc_and_lbfgs_say_what_to_do_instead():
-    net = mlp(2)
-    x, y = batch(net, dtype=torch.float32)
-    with pytest.raises(ValueError, match="call step"):
-        Algorithm.parse("ipc").gradients(net, x, y)
-    with pytest.raises(ValueError, match="LBFGS needs a loss"):
-        Algorithm.parse("pc").step(net, x, y, torch.optim.LBFGS(net.parameters()))
+def test_an_option_says_what_it_is():
+    lr_x, loss = known_options()["lr_x"], known_options()["loss"]
+    assert (lr_x.name, lr_x.type, lr_x.default, lr_x.search) == ("lr_x", float, 0.5, "5e-3..9e-1 log")
+    assert "Learning rate" in lr_x.help
+    assert loss.choices == ("squared_error", "cross_entropy")
+    assert loss.check("cross_entropy") == "cross_entropy"
+    assert known_options()["alpha"].needs == {"schedule": "spiking"}
+    assert known_options()["nesterov"].unless == {"momentum_x": 0}
+    assert all(o.help.endswith(".") and o.default == o.check(o.default) for o in known_options().values())
 
 
-def test_gradients_accumulate_as_backward_does():
-    net = mlp(3).double()
-    x, y = batch(net)
-    algo = Algorithm.parse("pc+s+f", lr_x=0.5)
-    once = gradients(algo, net, x, y)
-    algo.gradients(net, x, y)
-    for n, p in net.named_parameters():
-        torch.testing.assert_close(p.grad, 2 * once[n])
+def test_the_line_for_help_names_every_family_and_suffix():
+    assert describe().startswith("bp, pc, ipc")
+    for words in ("+s spiking", "+d exponential", "+l linear", "+f forward update", "+cn centre nudging"):
+        assert words in describe()
 
 
-@pytest.mark.parametrize("spec", ["bp", "pc", "pc+s+f"])
-def test_gradients_are_the_mean_over_the_batch_and_activities_see_their_own(spec):
-    """A batch given twice over teaches the same; so does the mean of its halves (trap: averaged activity gradients)."""
-    net = mlp(4).double()
-    x, y = batch(net, n=6)
-    algo = Algorithm.parse(spec, lr_x=0.3)
-    whole = gradients(algo, net, x, y)
-    twice = gradients(algo, net, torch.cat([x, x]), torch.cat([y, y]))
-    halves = [gradients(algo, net, x[i : i + 3], y[i : i + 3]) for i in (0, 3)]
-    for n in whole:
-        torch.testing.assert_close(twice[n], whole[n])
-        torch.testing.assert_close((halves[0][n] + halves[1][n]) / 2, whole[n])
+def test_an_algorithm_is_a_value():
+    algo = Algorithm.parse("pc+s+f")
+    assert hash(algo) == hash(Algorithm.parse("pc+s+f"))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        algo.lr_x = 0.1
 
 
-def test_nothing_is_carried_from_batch_to_batch():
-    net = mlp(4).double()
-    x, y = batch(net)
-    algo = Algorithm.parse("pc", lr_x=0.3, momentum_x=0.9, T=6)
-    first = gradients(algo, net, x, y)
-    gradients(algo, net, *batch(net, seed=7))
-    again = gradients(algo, net, x, y)
-    assert all(torch.equal(first[n], again[n]) for n in first)
-
-
-@pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc", "ipc+s"])
-def test_unreached_nodes_are_left_wholly_alone(spec):
-    """Adam with weight decay and moments from an earlier batch: neither may touch them."""
-    net = mlp(5)
-    x, y = batch(net, dtype=torch.float32)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.5)
-    Algorithm.parse("bp").step(net, x, y, optimizer)
-    before = copy.deepcopy(net.state_dict())
-    moments = {p: copy.deepcopy(s) for p, s in optimizer.state.items()}
-    Algorithm.parse(spec, T=2, lr_x=0.5).step(net, x, y, optimizer)
-    for name, p in net.named_parameters():
-        unreached = name.startswith(("nodes.1", "nodes.2") + (("nodes.3",) if spec.startswith("ipc") else ()))
-        assert torch.equal(before[name], p) == unreached, name
-        assert (moments[p]["step"] == optimizer.state[p]["step"]) == unreached, name
-
-
-def test_what_comes_back():
-    torch.manual_seed(0)
-    net = residual(1, aux=True)
-    x, y = batch(net, dtype=torch.float32)
-    for spec in ("bp", "pc", "pc+s+f", "ipc+s"):
-        expected = net.train()(x).detach()
-        optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-        out = Algorithm.parse(spec, lr_x=0.5).step(net, x, y, optimizer)
-        torch.testing.assert_close(out.logits, expected)
-        assert not out.logits.requires_grad
-        assert list(out.energy) == list(net.nodes)
-        assert set(out.work.predictions) == set(net.nodes)
-
-
-def test_energy_is_half_the_squared_error_that_a_node_learns_from():
-    net = mlp(3).double()
-    x, y = batch(net)
-    target = one_hot(net, x, y)
-    expected = float((net(x).detach() - target).square().sum() / 2 / len(x))
-    for spec in ("bp", "pc+s+f", "pc+f"):
-        assert float(Algorithm.parse(spec).gradients(net, x, y).energy["3"]) == pytest.approx(expected)
-    nudged = Algorithm.parse("pc+f", beta=0.5).gradients(net, x, y).energy["3"]
-    assert float(nudged) == pytest.approx(expected / 4)
-    for spec in ("bp", "pc+f"):
-        cross = Algorithm.parse(spec, loss="cross_entropy").gradients(net, x, y).energy["3"]
-        assert float(cross) == pytest.approx(float(nn.functional.cross_entropy(net(x).detach(), y)))
-    algo = Algorithm.parse("pc", lr_x=0.3, T=5)
-    naive = Naive(algo, net, x, target)
-    x_T = naive.run().activities[5]
-    mu = naive.predict(x_T)
-    energy = algo.gradients(net, x, y).energy
-    for v in net.nodes:
-        assert float(energy[v]) == pytest.approx(float((x_T[v] - mu[v]).detach().square().sum() / 2 / len(x)), rel=1e-9)
-
-
-@pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(7,), (5, 3), (4, 6, 5, 3), (3, 0)])
-def test_half_the_square_is_added_up_in_more_than_the_errors_own_bits(shape, dtype, small):
-    torch.manual_seed(0)
-    eps = torch.randn(shape).to(dtype)
-    assert float(half_square(eps, small=small)) == pytest.approx(float(eps.double().square().sum() / 2), rel=1e-6)
-
-
-def test_an_energy_that_is_not_a_number_stays_so():
-    eps = torch.tensor([[1.0], [float("nan")]])
-    assert half_square(eps).isnan()
-    assert half_square(eps, small=False).isnan()
-    assert half_square(torch.tensor([[float("inf")]])).isinf()
-
-
-def test_backprop_s_energy_is_half_its_squared_backward_error():
-    net = mlp(4).double()
-    x, y = batch(net)
-    values = [x]
-    for module in net.nodes.values():
-        values.append(module(values[-1]))
-        values[-1].retain_grad()
-    ((values[-1] - one_hot(net, x, y)).square().sum() / 2).backward()
-    energy = Algorithm.parse("bp", beta=0.5).gradients(net, x, y).energy
-    for v, value in zip(net.nodes, values[1:], strict=True):
-        assert float(energy[v]) == pytest.approx(float(value.grad.square().sum() / 2 / len(x)))
-
-
-def test_after_free_relaxation_the_energy_is_still_that_of_the_target():
-    net = mlp(3).double()
-    x, y = batch(net)
-    algo = Algorithm.parse("pc+s+f", loss="cross_entropy", free_steps=400, lr_x=0.3)
-    expected = float(nn.functional.cross_entropy(net(x).detach(), y))
-    assert float(algo.gradients(net, x, y).energy["3"]) == pytest.approx(expected, rel=1e-6)
-
-
-def test_nodes_without_weights_have_energy_too():
-    torch.manual_seed(0)
-    net = residual(1, aux=True)
-    x, y = batch(net, dtype=torch.float32)
-    for spec in ("bp", "pc", "pc+s+f", "ipc", "ipc+s"):
-        optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-        energy = Algorithm.parse(spec, lr_x=0.5).step(net, x, y, optimizer).energy
-        assert all(float(energy[v]) > 0 for v in net.nodes), spec
-
-
-def test_the_observer_sees_the_state_before_each_step_and_the_last_one():
-    net = mlp(3).double()
-    x, y = batch(net)
-    algo = Algorithm.parse("pc", lr_x=0.3, T=4)
-    seen = []
-    algo.gradients(net, x, y, observe=lambda t, state: seen.append((t, state.activity("2").detach().clone())))
-    expected = Naive(algo, net, x, one_hot(net, x, y)).run().activities
-    assert [t for t, _ in seen] == [0, 1, 2, 3, 4]
-    for t, activity in seen:
-        torch.testing.assert_close(activity, expected[t]["2"])
-
-
-def test_a_batch_that_no_energy_reached_reports_zero():
-    net = mlp(4)
-    x, y = batch(net, dtype=torch.float32)
-    energy = Algorithm.parse("pc+f", T=1).gradients(net, x, y).energy
-    assert float(energy["1"]) == float(energy["2"]) == 0 < float(energy["3"]) < float(energy["4"])
-
-
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad])
-@pytest.mark.parametrize("spec", ["bp", "pc", "pc+s+f", "ipc", "ipc+s"])
-def test_every_algorithm_learns_with_any_optimiser(spec, optimizer):
-    torch.manual_seed(0)
-    net = mlp(3, act=nn.GELU)
-    x, y = batch(net, n=32, dtype=torch.float32)
-    optimise = optimizer(net.parameters(), lr=0.02 if optimizer is not torch.optim.SGD else 0.2)
-    algo = Algorithm.parse(spec, lr_x=0.3)
-    energies = [float(algo.step(net, x, y, optimise).energy[net.output]) for _ in range(60)]
-    target = one_hot(net, x, y)
-    assert float((net(x).detach() - target).square().sum()) < 0.9 * 2 * 32 * energies[0]
-    assert energies[-1] < 0.8 * energies[0]
-
-
-def test_a_schedule_of_your_own():
-    net = mlp(4).double()
-    x, y = batch(net)
-    mine = Algorithm(schedule=lambda t, arrival, T: 1.0 if t == arrival else 0.1, forward=True, lr_x=0.4)
-    assert all(
-        torch.equal(g, h)
-        for g, h in zip(
-            gradients(mine, net, x, y).values(),
-            gradients(Algorithm.parse("pc+s+f", alpha=0.1, lr_x=0.4), net, x, y).values(),
-            strict=True,
-        )
-    )
-
-
-def test_a_step_asks_the_device_nothing():
-    """On the meta device tensors have no values: any ``.item()`` or data-dependent branch would raise."""
-    with torch.device("meta"):
-        net = residual(1, aux=True)
-        x, y = torch.randn(4, 3, 8, 8), torch.zeros(4, dtype=torch.long)
-    for spec in ("bp", "pc", "pc+s+f", "pc+s+f+cn", "ipc+s"):
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        assert Algorithm.parse(spec, lr_x=0.5).step(net, x, y, optimizer).logits.shape == (4, 5)
-
-
-def test_half_precision_keeps_deviations_in_float32():
-    torch.manual_seed(0)
-    net = vgg()
-    x, y = batch(net, dtype=torch.float32)
-    seen = set()
-    with torch.autocast("cpu", torch.bfloat16):
-        Algorithm.parse("pc", lr_x=0.1).gradients(
-            net, x, y, observe=lambda t, state: seen.update(d.dtype for d in state.d.values())
-        )
-    assert seen == {torch.float32}
-    assert all(p.grad.dtype == torch.float32 for p in net.parameters())
-
-
-@pytest.mark.parametrize("spec", ["pc+s+f", "ipc"])
-def test_bfloat16_stays_near_float32(spec):
-    """Autocast must not keep a copy of weights that iPC has changed; a net in bfloat16 throughout works too."""
-    torch.manual_seed(0)
-    net = mlp(4)
-    x, y = batch(net, dtype=torch.float32)
-    algo = Algorithm.parse(spec, T=6, lr_x=0.3)
-    start = copy.deepcopy(net)
-
-    def learnt(net, x):
-        algo.step(net, x, y, torch.optim.SGD(net.parameters(), lr=1.0))
-        moves = zip(net.parameters(), start.parameters(), strict=True)
-        return torch.cat([(p.float() - q).detach().flatten() for p, q in moves])
-
-    expected = learnt(copy.deepcopy(net), x)
-    with torch.autocast("cpu", torch.bfloat16):
-        near = learnt(copy.deepcopy(net), x)
-    throughout = learnt(copy.deepcopy(net).bfloat16(), x.bfloat16())
-    assert float((near - expected).norm() / expected.norm()) < 0.05
-    assert float((throughout - expected).norm() / expected.norm()) < 0.2
-
-
-@pytest.mark.parametrize("schedule", [precision.exponential(1.0), precision.exponential(2.0), precision.linear])
-@pytest.mark.parametrize(("arrival", "T"), [(0, 1), (0, 5), (3, 7), (6, 7)])
-def test_decays_sum_to_one_over_the_active_steps(schedule, arrival, T):
-    values = [schedule(t, arrival, T) for t in range(T)]
-    assert values[:arrival] == [1.0] * arrival
-    assert sum(values[arrival:]) == pytest.approx(1)
-    assert values[arrival:] == sorted(values[arrival:], reverse=True)
-
-
-def test_schedules_by_hand():
-    assert [precision.spiking(0.01)(t, 2, 5) for t in range(5)] == [0.01, 0.01, 1.0, 0.01, 0.01]
-    assert [precision.fixed(t, 2, 5) for t in range(5)] == [1.0] * 5
-    assert [precision.linear(t, 2, 5) for t in range(5)] == [1, 1, 3 / 6, 2 / 6, 1 / 6]
-    e = math.exp(-1.5)
-    total = 1 + e + e * e
-    expected = [1, 1, 1 / total, e / total, e * e / total]
-    assert [precision.exponential(1.5)(t, 2, 5) for t in range(5)] == pytest.approx(expected)
+def test_names_and_options_need_no_torch():
+    code = "import sys; from deeppc.core.algorithms import describe; describe(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from naive import Naive
-from nets import backprop, batch, gradients, one_hot, vgg
+from nets import backprop, batch, gradients, one_hot, parse, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain
@@ -27,7 +27,7 @@ def normed(affine=True, momentum=0.1, seed=0):
 def step(spec, net, lr=0.0, **options):
     images, labels = batch(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
-    return Algorithm.parse(spec, lr_x=0.3, **options).step(net, images, labels, optimizer)
+    return parse(spec, lr_x=0.3, **options).step(net, images, labels, optimizer)
 
 
 def norms(net):
@@ -75,7 +75,7 @@ def test_otherwise_they_move_in_the_pass_at_the_relaxed_state(spec, options):
     net = normed()
     start = copy.deepcopy(net)
     images, labels = batch(net)
-    algo = Algorithm.parse(spec, lr_x=0.3, T=4, **options)
+    algo = parse(spec, lr_x=0.3, T=4, **options)
     x_T = Naive(algo, net, images, one_hot(net, images, labels)).run().activities[4]
     step(spec, net, T=4, **options)
     with torch.no_grad():
@@ -87,7 +87,7 @@ def test_otherwise_they_move_in_the_pass_at_the_relaxed_state(spec, options):
 def test_incremental_learning_moves_them_in_the_last_step(spec, alpha):
     net = normed()
     images, labels = batch(net)
-    algo = Algorithm.parse(spec, lr_x=0.3, T=4, alpha=alpha)
+    algo = parse(spec, lr_x=0.3, T=4, alpha=alpha)
     naive = Naive(algo, net, images, one_hot(net, images, labels))
     weights = []
     record = naive.weight_step
@@ -126,7 +126,7 @@ def test_batch_statistics_normalise_every_prediction(spec):
     net = vgg(norm=True).double()
     images, labels = batch(net)
     target = one_hot(net, images, labels)
-    algo = Algorithm.parse(spec, lr_x=0.3)
+    algo = parse(spec, lr_x=0.3)
 
     def optimizer(params):
         return torch.optim.SGD(params, lr=0.1)
@@ -166,7 +166,7 @@ def test_instance_norms_are_frozen_as_well(spec):
     norm.reset_running_stats()
     seen = []
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
-    algo = Algorithm.parse(spec, lr_x=0.3)
+    algo = parse(spec, lr_x=0.3)
     algo.step(net, images, labels, optimizer, observe=lambda t, state: seen.append(norm.running_mean.clone()))
     if spec != "pc+s+f":
         assert all(torch.equal(m, torch.zeros(4)) for m in seen)
@@ -233,7 +233,7 @@ def test_a_batch_sees_one_dropout_mask_and_the_next_another(spec, kind):
     for _ in range(2):
         drops[1].masks.clear()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-        Algorithm.parse(spec, lr_x=0.3, T=5).step(net, images, labels, optimizer)
+        parse(spec, lr_x=0.3, T=5).step(net, images, labels, optimizer)
         assert len(drops[1].masks) > 1 or spec == "pc+s+f"
         assert all(torch.equal(m, drops[1].masks[0]) for m in drops[1].masks)
         seen.append(drops[1].masks[0])

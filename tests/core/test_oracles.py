@@ -7,11 +7,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive import Naive, arrivals
-from nets import algorithms, backprop, batch, cosine, dags, gradients, mlp, one_hot, residual, vgg
+from nets import algorithms, backprop, batch, cosine, dags, gradients, mlp, one_hot, parse, residual, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain, Graph, Sum
-from deeppc.core.engine import State
+from deeppc.core.algorithms.pc import PC
+from deeppc.core.state import State
 
 slow_draws = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
@@ -66,7 +67,7 @@ def first_energy(net):
 def test_1_errors_are_exactly_zero_before_the_wave_comes(name):
     net = make(name)
     images, labels = batch(net)
-    outcome = Naive(Algorithm(lr_x=0.5), net, images, one_hot(net, images, labels)).run()
+    outcome = Naive(PC(lr_x=0.5), net, images, one_hot(net, images, labels)).run()
     for t, errors in enumerate(outcome.errors):
         for v, eps in errors.items():
             assert bool((eps != 0).any()) == (net.hops[v] <= t), (v, t)
@@ -76,7 +77,7 @@ def test_1_errors_are_exactly_zero_before_the_wave_comes(name):
 @given(dags())
 def test_1_on_random_graphs_energy_comes_when_the_node_or_a_parent_has_moved(net):
     images, labels = batch(net, shape=(4,))
-    outcome = Naive(Algorithm(lr_x=0.5, T=6), net, images, one_hot(net, images, labels)).run()
+    outcome = Naive(PC(lr_x=0.5, T=6), net, images, one_hot(net, images, labels)).run()
     reach = first_energy(net)
     for t, errors in enumerate(outcome.errors):
         for v, eps in errors.items():
@@ -101,11 +102,11 @@ def test_1_hops_is_no_bound_where_a_skip_spans_three_levels():
         }
     ).double()
     images, labels = batch(net)
-    outcome = Naive(Algorithm(lr_x=0.5), net, images, one_hot(net, images, labels)).run()
+    outcome = Naive(PC(lr_x=0.5), net, images, one_hot(net, images, labels)).run()
     assert net.hops["b"] == 2
     assert bool((outcome.errors[1]["b"] != 0).any())
     assert first_energy(net)["b"] == 1
-    assert_same(gradients(Algorithm(lr_x=0.5), net, images, labels), outcome.gradients)
+    assert_same(gradients(PC(lr_x=0.5), net, images, labels), outcome.gradients)
     balanced = net.balance()
     assert first_energy(balanced) == {v: balanced.hops[v] for v in balanced.nodes}
 
@@ -116,7 +117,7 @@ def test_1_hops_is_no_bound_where_a_skip_spans_three_levels():
 def test_1_skipping_changes_nothing_bit_for_bit(name, spec, momentum, monkeypatch):
     net = make(name)
     images, labels = batch(net)
-    algo = Algorithm.parse(spec, lr_x=0.4, momentum_x=momentum, alpha=0.1)
+    algo = parse(spec, lr_x=0.4, momentum_x=momentum, alpha=0.1)
     sparse = gradients(algo, net, images, labels)
     monkeypatch.setattr(State, "undisturbed", lambda self, v: False)
     monkeypatch.setattr(State, "at_rest", lambda self, v: False)
@@ -256,17 +257,17 @@ def test_5_equals_the_naive_engine_on_images(name, spec):
     ],
 )
 @pytest.mark.parametrize("name", ["chain", "residual without"])
-def test_5_a_node_learns_only_when_it_has_settled(name, options):
+def test_5_a_node_learns_only_when_it_is_relaxed(name, options):
     net = make(name)
     images, labels = batch(net)
-    check_against_naive(Algorithm(forward=True, lr_x=0.3, **options), net, images, labels)
+    check_against_naive(PC(forward=True, lr_x=0.3, **options), net, images, labels)
 
 
 def test_5_holds_for_a_float_target_and_for_a_node_that_takes_a_parent_twice():
     torch.manual_seed(0)
     net = Graph({"h": (nn.Linear(4, 3), "input"), "y": (nn.Bilinear(3, 3, 2), ["h", "h"])}).double()
     images, target = torch.randn(5, 4).double(), torch.randn(5, 2).double()
-    algo = Algorithm(lr_x=0.2, T=4)
+    algo = PC(lr_x=0.2, T=4)
     assert_same(gradients(algo, net, images, target), Naive(algo, net, images, target).run().gradients)
 
 
@@ -356,7 +357,7 @@ def test_5_centre_nudging_draws_both_signs():
 def test_5_backprop_over_the_graph_is_backprop(net, loss):
     images, labels = batch(net, shape=(4,))
     expected = backprop(net, images, one_hot(net, images, labels), loss)
-    ours = gradients(Algorithm(family="bp", loss=loss), net, images, labels)
+    ours = gradients(Algorithm.parse("bp", loss=loss), net, images, labels)
     for n, g in expected.items():
         if g is not None:
             torch.testing.assert_close(torch.zeros_like(g) if ours[n] is None else ours[n], g, rtol=1e-9, atol=1e-14)
@@ -378,7 +379,7 @@ def test_6_a_linear_net_relaxes_to_the_closed_form():
     x1, x2 = torch.linalg.solve(A, rhs.T).T.split(5, 1)
 
     seen = {}
-    algo = Algorithm(lr_x=0.3, T=600)
+    algo = PC(lr_x=0.3, T=600)
 
     def observe(t, state):
         seen.update({v: state.activity(v).detach().clone() for v in ("1", "2")})
@@ -412,7 +413,7 @@ def first_moves(net):
         for v in state.d:
             moved.setdefault(v, t)
 
-    Algorithm(lr_x=0.5, T=net.L + 1).gradients(net, images, labels, observe=observe)
+    PC(lr_x=0.5, T=net.L + 1).gradients(net, images, labels, observe=observe)
     return moved
 
 

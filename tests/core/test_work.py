@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from hypothesis import given, settings
-from nets import algorithms, batch, dags, mlp
+from nets import algorithms, batch, dags, mlp, parse
 
 from deeppc import Algorithm, Chain
 
@@ -16,7 +16,7 @@ def work(spec, L, **options):
     net = mlp(L)
     images, labels = batch(net, dtype=torch.float32)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    counted = Algorithm.parse(spec, lr_x=0.5, **options).step(net, images, labels, optimizer).work
+    counted = parse(spec, lr_x=0.5, **options).step(net, images, labels, optimizer).work
     levels = [str(level) for level in range(1, L + 1)]
     return tuple([c[v] for v in levels] for c in (counted.predictions, counted.pull_backs, counted.weight_gradients))
 
@@ -99,7 +99,7 @@ def test_frozen_parameters_cost_no_weight_gradient():
         p.requires_grad_(False)
     images, labels = batch(net, dtype=torch.float32)
     for spec in ("bp", "pc+s+f"):
-        out = Algorithm.parse(spec, lr_x=0.5).gradients(net, images, labels)
+        out = parse(spec, lr_x=0.5).gradients(net, images, labels)
         assert dict(out.work.weight_gradients) == {"1": 1, "3": 1}
     assert all(p.grad is None for p in net.nodes["2"].parameters())
 
@@ -110,7 +110,7 @@ def test_no_graph_costs_more_than_the_dense_engine(net, algo):
     images, labels = batch(net, shape=(4,))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     counted = algo.step(net, images, labels, optimizer).work
-    T = (algo.T or net.L) + algo.free_steps
+    T = algo.steps(net) + getattr(algo, "free_steps", 0)
     for v in net.nodes:
         assert counted.predictions[v] <= T + 3
         assert counted.pull_backs[v] <= T

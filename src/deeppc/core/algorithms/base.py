@@ -202,7 +202,7 @@ def describe() -> str:
     for family in FAMILIES.values():
         for suffix, fields in family.suffixes.items():
             name, value = next(iter(fields.items()))
-            words[suffix] = declared(family)[name].help.split(":")[0] if value is True else str(value)
+            words[suffix] = value if isinstance(value, str) else declared(family)[name].help.split(":")[0]
     return ", ".join(FAMILIES) + ", with " + ", ".join(f"+{suffix} {word}" for suffix, word in words.items())
 
 
