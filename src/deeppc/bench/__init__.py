@@ -1,1 +1,1 @@
-"""What a training step costs: measured and counted."""
+"""The cost of a training step: by algorithm and network (``steps``), and how it grows (``scaling``)."""

@@ -1,4 +1,4 @@
-"""How the cost of a training step grows: with inference steps, with depth, with the size of a batch.
+"""Measure how the cost of a training step grows: with inference steps, with depth, with the size of a batch.
 
 Each point is the median time and the peak memory of a whole step, the algorithms taken in turns. The exponent of a
 line is the slope of a straight line through its points in logarithms: 1 is proportional, 2 is a square, 0 is constant.
@@ -7,19 +7,22 @@ Counting multiply-adds in a chain of L equal layers with T = L, backprop and alp
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
-from deeppc.bench.steps import machine, profiled, seconds, step
+from deeppc.bench.timing import Tell, batch, profiled, require_writable, save, seconds, silent, step
 from deeppc.models import build
 from deeppc.models.resnet import resnet
+from deeppc.report import plots
+from deeppc.report.tables import Table
 
 ALGORITHMS = ("bp", "pc+s+f, alpha=0", "pc+s+f", "pc", "ipc+s")
 
@@ -54,18 +57,26 @@ class Point:
     megabytes: float
 
 
-def run(
-    *, rounds: int = 5, threads: int = 2, on_progress: Callable[[str], None] = lambda text: None
-) -> Iterator[Point]:
+Lines = dict[tuple[str, str], list[Point]]  # by axis and algorithm
+
+
+def bench(folder: Path, *, rounds: int = 5, threads: int = 2, tell: Tell = silent) -> Table:
+    """Measure, and write table, picture and numbers to ``folder``, which is tried before anything is measured."""
+    require_writable(folder)
+    points = list(run(rounds=rounds, threads=threads, tell=tell))
+    table = as_table(points)
+    save(folder / "scaling", {"points": [asdict(point) for point in points]}, table, draw(points))
+    return table
+
+
+def run(*, rounds: int = 5, threads: int = 2, tell: Tell = silent) -> Iterator[Point]:
     """Measure every one of :data:`CASES`."""
     torch.set_num_threads(threads)
     for case in CASES:
-        on_progress(f"{case.axis}: {case.x}")
+        tell(f"{case.axis}: {case.x}")
         torch.manual_seed(0)
         net = resnet([case.blocks] * 4, width=case.width) if case.blocks else build("vgg10", width=case.width)
-        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        images = torch.randn(case.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
-        labels = torch.randint(0, 10, (case.batch_size,))
+        images, labels = batch(net, case.batch_size)
         steps = {name: step(name, net, images, labels, T=case.T) for name in ALGORITHMS}
         for warm_up in steps.values():
             warm_up()
@@ -78,45 +89,65 @@ def run(
             yield Point(case.axis, case.x, name, 1e3 * statistics.median(measured), memory[name] / 2**20)
 
 
-def exponent(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """The slope of log y over log x, by least squares; nan for fewer than two different x."""
-    if len(set(xs)) < 2:
-        return math.nan
-    return statistics.linear_regression([math.log(x) for x in xs], [math.log(y) for y in ys]).slope
-
-
-def exponents(points: Sequence[Point]) -> dict[tuple[str, str], tuple[float, float]]:
-    """By axis and algorithm: of time and of memory."""
-    found = {}
-    for axis, name in dict.fromkeys((p.axis, p.algorithm) for p in points):
-        line = [p for p in points if (p.axis, p.algorithm) == (axis, name)]
-        xs = [float(p.x) for p in line]
-        found[axis, name] = (exponent(xs, [p.milliseconds for p in line]), exponent(xs, [p.megabytes for p in line]))
+def lines(points: Sequence[Point]) -> Lines:
+    """Return the points by axis and algorithm."""
+    found: Lines = {}
+    for point in points:
+        found.setdefault((point.axis, point.algorithm), []).append(point)
     return found
 
 
-def as_markdown(points: Sequence[Point]) -> str:
-    """The exponents, a row for each algorithm and axis, with the ends of each line."""
-    lines = ["| against | step | from - to | ms | MB | exponent of time | of memory |", "|---|---|---|---|---|---|---|"]
-    for (axis, name), (of_time, of_memory) in exponents(points).items():
-        line = [p for p in points if (p.axis, p.algorithm) == (axis, name)]
-        first, last = line[0], line[-1]
-        lines.append(
-            f"| {axis} | {name} | {first.x} - {last.x} | {first.milliseconds:.0f} - {last.milliseconds:.0f} "
-            f"| {first.megabytes:.0f} - {last.megabytes:.0f} | {of_time:.2f} | {of_memory:.2f} |".replace(
-                "-0.00", "0.00"
-            )
-        )
-    return "\n".join(lines) + "\n"
+def exponent(line: Sequence[Point], of: str) -> float:
+    """Return the slope of log ``of`` over log x, by least squares; nan for fewer than two different x."""
+    if len({point.x for point in line}) < 2:
+        return math.nan
+    logarithms = [(math.log(point.x), math.log(getattr(point, of))) for point in line]
+    slope = statistics.linear_regression(*zip(*logarithms, strict=True)).slope
+    return round(slope, 9) + 0.0  # no -0.00
 
 
-def save(folder: Path, points: Sequence[Point]) -> None:
-    """scaling.json, scaling.md, and the picture."""
-    from deeppc.bench.costs import scaling
-    from deeppc.report.plots import save as save_figure
+def as_table(points: Sequence[Point]) -> Table:
+    """Return the exponents, a row for each axis and algorithm, with the ends of each line."""
+    rows = []
+    for (axis, name), line in lines(points).items():
+        a, b = line[0], line[-1]
+        milliseconds = f"{a.milliseconds:.0f} - {b.milliseconds:.0f}"
+        megabytes = f"{a.megabytes:.0f} - {b.megabytes:.0f}"
+        slopes = [f"{exponent(line, of):.2f}" for of in ("milliseconds", "megabytes")]
+        rows.append((axis, name, f"{a.x} - {b.x}", milliseconds, megabytes, *slopes))
+    return Table(("against", "step", "from - to", "ms", "MB", "exponent of time", "of memory"), rows)
 
-    folder.mkdir(parents=True, exist_ok=True)
-    record = {"machine": machine(), "points": [asdict(point) for point in points]}
-    (folder / "scaling.json").write_text(json.dumps(record, indent=1))
-    (folder / "scaling.md").write_text(as_markdown(points))
-    save_figure(scaling(points), folder / "scaling.svg")
+
+@plots.styled()
+def draw(points: Sequence[Point]) -> Figure:
+    """Draw time above, memory below, a panel for each axis, in logarithms; beside each line its exponent."""
+    by_axis = lines(points)
+    across = list(dict.fromkeys(axis for axis, _ in by_axis))
+    title, note = "How the cost of a step grows", "beside each line: its exponent"
+    if not across:
+        return plots.sheet(title, empty="Nothing has been measured.")
+    names = list(dict.fromkeys(name for _, name in by_axis))
+    figure = plots.sheet(title, note, height=5.8)
+    grid = plots.panels(figure, 2 * len(across), len(across))
+    ends: list[list[tuple[str, str, float, float]]] = [[] for _ in grid]
+    for i, axes in enumerate(grid):
+        axis, (of, unit) = across[i % len(across)], (("milliseconds", "ms"), ("megabytes", "MB"))[i // len(across)]
+        for name in names:
+            line, colour = by_axis.get((axis, name), []), plots.hue(names.index(name))
+            ys = [getattr(point, of) for point in line]
+            axes.plot([point.x for point in line], ys, "o-", color=colour, markersize=3.5, linewidth=1.4, label=name)
+            ends[i] += [(f"{exponent(line, of):.2f}", colour, line[-1].x, ys[-1])] if line else []
+        axes.set(xscale="log", yscale="log", xlabel=axis if i >= len(across) else "")
+        if i % len(across) == 0:
+            axes.set_ylabel(unit)
+        xs = sorted({point.x for point in points if point.axis == axis})
+        axes.set_xticks(xs, [str(x) for x in xs])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.minorticks_off()
+    figure.legend(
+        *grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names), fontsize=plots.SMALL
+    )
+    for axes, last in zip(grid, ends, strict=True):
+        plots.label_ends(axes, last)
+    return figure
