@@ -69,7 +69,7 @@ def probe(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> 
     if not parameters:
         raise ValueError("the network has no trainable weights: every parameter has requires_grad=False")
     drift: dict[str, float] = {}
-    last = getattr(algorithm, "T", None) or net.L
+    last = algorithm.steps(net)
 
     def observe(t: int, state: State) -> None:
         if t == last:
@@ -87,8 +87,7 @@ def probe(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> 
 
 def backprop_for(algorithm: Algorithm) -> Algorithm:
     """Return backprop of the same loss."""
-    loss = getattr(algorithm, "loss", None)
-    return Algorithm.parse("bp", loss=loss) if loss else Algorithm.parse("bp")
+    return Algorithm.parse("bp", loss=algorithm.loss)
 
 
 def compare_updates(a: Updates, b: Updates) -> dict[str, Similarity]:

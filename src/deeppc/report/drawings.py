@@ -1,4 +1,4 @@
-"""A picture of a network: its nodes by level, their shapes and weights, and the wave of energy that will cross it.
+"""Draw a network: its nodes by level, their shapes and weights, and the wave of energy that will cross it.
 
 :func:`as_text` is a table for the terminal, :func:`as_svg` a drawing that stands on its own in a browser or a README
 (there the wave moves). Both show, for each node, the step at which energy should reach it (``arrival``), and mark the
@@ -7,8 +7,7 @@ nodes that energy reaches earlier by a short cut (``hops < arrival``): the failu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from deeppc.core.graph import INPUT, Graph
+from deeppc.diagnostics.contexts import evaluating
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -73,7 +73,7 @@ class Place:
 
 
 def survey(net: Graph, in_shape: Sequence[int]) -> list[Place]:
-    """The nodes of ``net``, the input among them, by level and lane. ``in_shape`` is the shape of one sample."""
+    """Return the nodes of ``net``, the input among them, by level and lane. ``in_shape`` is the shape of one sample."""
     shapes, lanes = activity_shapes(net, in_shape), _lanes(net)
     places = [
         Place(
@@ -93,10 +93,10 @@ def survey(net: Graph, in_shape: Sequence[int]) -> list[Place]:
 
 
 def activity_shapes(net: Graph, in_shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """The shape of one sample's activity at each node, from a pass of zeros that leaves no trace in ``net``."""
+    """Return the shape of one sample's activity at each node, from a pass of zeros that leaves ``net`` as it was."""
     like = next(net.parameters(), torch.empty(0))
     values: dict[str, Tensor] = {INPUT: torch.zeros(2, *in_shape, dtype=like.dtype, device=like.device)}
-    with torch.no_grad(), _evaluating(net):
+    with evaluating(net):
         for v, module in net.nodes.items():
             try:
                 values[v] = module(*(values[p] for p in net.parents[v]))
@@ -106,18 +106,6 @@ def activity_shapes(net: Graph, in_shape: Sequence[int]) -> dict[str, tuple[int,
                     f"samples of {tuple(in_shape)} do not fit: node {v!r} cannot take {got}: {error}"
                 ) from error
     return {v: tuple(x.shape[1:]) for v, x in values.items()}
-
-
-@contextmanager
-def _evaluating(net: nn.Module) -> Iterator[None]:
-    """Within: evaluation mode, where running statistics stand still. After: each module in the mode it had."""
-    modes = {module: module.training for module in net.modules()}
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _lanes(net: Graph) -> dict[str, int]:
@@ -146,13 +134,13 @@ def summary(places: Sequence[Place]) -> str:
 
 
 def warning(places: Sequence[Place]) -> str:
-    """What short cuts do to this network; empty for a balanced one."""
+    """Say how many nodes short cuts reach early; empty for a balanced network."""
     early = sum(p.early for p in places)
     return f"energy arrives early at {early} of {len(places) - 1} nodes" if early else ""
 
 
 def as_text(net: Graph, in_shape: Sequence[int], title: str = "") -> RenderableType:
-    """The network as a table for ``rich.print``: a row per node, and on the right when energy is there.
+    """Return the network as a table for ``rich.print``: a row per node, and on the right when energy is there.
 
     ``●`` is the step at which the wave arrives (``○`` at a node that only passes on), ``▲`` where energy is early.
     """
@@ -162,14 +150,10 @@ def as_text(net: Graph, in_shape: Sequence[int], title: str = "") -> RenderableT
 
     places = survey(net, in_shape)
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    table.add_column("level", justify="right", style="dim", no_wrap=True)
-    table.add_column("node", no_wrap=True)
-    table.add_column("predicted from", style="dim")
-    table.add_column("shape", justify="right", no_wrap=True)
-    table.add_column("weights", justify="right", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
-    table.add_column(f"0 to {net.L}", no_wrap=True)
-
+    for name in ("level", "node", "predicted from", "shape", "weights", "step", f"0 to {net.L}"):
+        right, dim = name in ("level", "shape", "weights", "step"), name in ("level", "predicted from")
+        style = "dim" if dim else ""
+        table.add_column(name, justify="right" if right else "left", style=style, no_wrap=name != "predicted from")
     level_above = -1
     for place in places:
         hue = colour(place.arrival, net.L)
@@ -200,20 +184,20 @@ def _timeline(place: Place, L: int) -> list[tuple[str, str]]:
 
 
 def colour(arrival: int, L: int) -> str:
-    """Along the wave, from the output (0) to the input (L)."""
+    """Return the colour along the wave, from the output (0) to the input (L)."""
     position = arrival / L * (len(RAMP) - 1)
     i = min(int(position), len(RAMP) - 2)
     return mix(RAMP[i], RAMP[i + 1], position - i)
 
 
 def mix(first: str, second: str, share: float) -> str:
-    """``share`` of the second colour in the first; both as ``#rrggbb``."""
+    """Mix ``share`` of the second colour into the first; both as ``#rrggbb``."""
     channels = zip(bytes.fromhex(first[1:]), bytes.fromhex(second[1:]), strict=True)
     return "#" + bytes(round(a + (b - a) * share) for a, b in channels).hex()
 
 
 def as_svg(net: Graph, in_shape: Sequence[int], title: str = "") -> str:
-    """The network as an SVG document: a row per level, predictions going down, the wave of energy coming up.
+    """Return the network as an SVG document: a row per level, predictions going down, the wave of energy coming up.
 
     Colour is the step at which the wave arrives. Dashed nodes only pass on; red marks short cuts and nodes that energy
     reaches early. Where animation is shown, each node lights up when energy reaches it.

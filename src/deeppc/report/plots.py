@@ -328,7 +328,7 @@ def profiles(runs: Mapping[str, Metrics]) -> Figure:
     for i, (name, table) in enumerate(tables.items()):
         x, y = depths(len(table.nodes)), table.values[-1][::-1]
         axes.plot(x, _positive(y), color=hue(i), label=name, marker="o")
-        axes.plot(x[y == 0], np.full((y == 0).sum(), floor), color=hue(i), label=NOT_REACHED, **_HOLLOW)
+        _mark_unreached(axes, x[y == 0], floor, hue(i))
         ends.append((name, hue(i), float(x[-1]), float(y[-1]) or floor))
     name_depths(axes, [table.nodes for table in tables.values()])
     axes.set_ylabel("share of energy")
@@ -370,10 +370,11 @@ def comparison(found: Sequence[Mapping[str, Any]]) -> Figure:
     for i, row in enumerate(found):
         _seeds(scores, numbers(row.get(f"test_{score}")), len(found) - 1 - i, hue(i))
         _seeds(time, numbers(row.get("seconds")) / seconds, len(found) - 1 - i, hue(i))
+    scores.margins(x=0.08)
     if score == "accuracy":
         percent_axis(scores, "x")
-    scores.margins(x=0.08)
-    time.set_xlim(left=0)
+        scores.set_xlim(max(0.0, scores.get_xlim()[0]), min(1.005, scores.get_xlim()[1]))
+    time.set_xlim(0, max(1.08 * longest / seconds, time.get_xlim()[1]))
     time.xaxis.set_major_locator(MaxNLocator(nbins=4))
     for axes, words in ((time, f"{unit} per run"), (scores, f"test {score}")):
         rows(axes, [str(row.get("algorithm", "?")) for row in found][::-1])
@@ -507,8 +508,7 @@ def _node_lines(axes: Axes, table: ByNode, colours: Mapping[str, Any], floor: fl
     for v, y in zip(table.nodes, table.values.T, strict=True):
         colour, zero = colours.get(v, GREY), (y == 0) & math.isfinite(floor)
         axes.plot(table.epochs, np.where(zero, np.nan, y), color=colour, label=v, **_dot(table.epochs))
-        if math.isfinite(floor):
-            axes.plot(table.epochs[zero], np.full(zero.sum(), floor), color=colour, label=NOT_REACHED, **_HOLLOW)
+        _mark_unreached(axes, table.epochs[zero], floor, colour)
         known = np.flatnonzero(np.isfinite(y))
         if known.size:
             on_floor = bool(zero[known[-1]])
@@ -518,6 +518,12 @@ def _node_lines(axes: Axes, table: ByNode, colours: Mapping[str, Any], floor: fl
         (first, *rest), last = unreached[0], unreached[-1][0]
         ends.insert(0, (first if first == last else f"{first}…{last}", *rest))
     return ends
+
+
+def _mark_unreached(axes: Axes, x: FloatArray, floor: float, colour: Any) -> None:
+    """Hollow triangles on the floor. Not without any: the layout would make room for a mark at the origin."""
+    if x.size:
+        axes.plot(x, np.full(x.size, floor), color=colour, label=NOT_REACHED, **_HOLLOW)
 
 
 def _accuracy_behind(axes: Axes, metrics: Metrics) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from deeppc.diagnostics import EnergyTrace
 from deeppc.diagnostics.calibration import Reliability
-from deeppc.report import plots, style
-from deeppc.report.records import energy_shares, read_metrics
+from deeppc.errors import RunError
+from deeppc.report import plots
+from deeppc.report.records import energy_shares, read_metrics, score_name
 
 from .folders import NODES, diagnosed, make_run, record
 
@@ -42,18 +43,27 @@ class Trace(EnergyTrace):
 
 def test_curves_show_accuracies_and_the_learning_rate():
     figure = plots.curves(METRICS, selected=3)
-    for key in ("train_accuracy", "validation_accuracy", "lr_w"):
-        (line,) = lines(figure, key)
+    for label, key in (("train", "train_accuracy"), ("validation", "validation_accuracy"), ("lr_w", "lr_w")):
+        (line,) = lines(figure, label)
         np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3, 4])
         np.testing.assert_allclose(line.get_ydata(), [r[key] for r in METRICS])
-    assert not lines(figure, "test_accuracy")
+    assert not lines(figure, "test")
     assert {"train 70.0%", "validation 60.0%", "kept"} <= words(figure)
 
 
 def test_a_missing_or_infinite_accuracy_is_a_gap():
     figure = plots.curves([record(1), record(2, train_accuracy="NaN"), record(3, train_accuracy=None), record(4)])
-    (line,) = lines(figure, "train_accuracy")
+    (line,) = lines(figure, "train")
     np.testing.assert_allclose(line.get_ydata(), [0.55, math.nan, math.nan, 0.7])
+
+
+def test_a_regression_has_curves_of_its_own_score():
+    figure = plots.curves([{"epoch": e, "train_mse": 1 / e, "test_mse": 2 / e} for e in (1, 2)])
+    (line,) = lines(figure, "test")
+    np.testing.assert_allclose(line.get_ydata(), [2, 1])
+    assert {"mse by epoch", "train 0.5", "test 1"} <= words(figure)
+    assert score_name([{"test_mse": 1, "epoch": 2}]) == "mse"
+    assert score_name([{"test_cross_entropy": 1, "test_accuracy": 2}]) == score_name([]) == "accuracy"
 
 
 def test_energy_lines_are_shares():
@@ -73,7 +83,6 @@ def test_accuracy_stands_behind_the_energy():
 
 
 def test_the_cosine_stands_below_the_energy_if_it_is_on_record():
-    (axes, *_) = plots.energy_shares(METRICS).axes
     assert len(plots.energy_shares(METRICS).axes) == 2  # energy, accuracy
     figure = plots.energy_shares([diagnosed(e) for e in range(1, 5)])
     for node, cosine in zip(NODES, (0.5, 0.9, 1.0), strict=True):
@@ -84,14 +93,11 @@ def test_the_cosine_stands_below_the_energy_if_it_is_on_record():
         assert line.axes.get_ylabel() == "cosine with backprop"
         assert line.axes.get_position().y1 < share.axes.get_position().y0
         assert line.axes.get_xlim() == share.axes.get_xlim()
-    tall, short = figure.get_size_inches()[1], plots.energy_shares(METRICS).get_size_inches()[1]
-    panel = share.axes.get_position().height * tall
-    assert panel == pytest.approx(axes.get_position().height * short)  # the energy's panel is as large as ever
 
 
-def test_cosines_alone_and_below_0():
+def test_cosines_below_0_and_odd_ones():
     metrics = [diagnosed(1, bp_cosine={"a": -0.37, "b": "nan", "c": 7.0}), diagnosed(2, bp_cosine={"a": 0.2, "b": 1.0})]
-    figure = plots.cosines(metrics)
+    figure = plots.energy_shares(metrics)
     (a,), (b,) = lines(figure, "a"), lines(figure, "b")
     np.testing.assert_allclose(a.get_ydata(), [-0.37, 0.2])
     np.testing.assert_allclose(b.get_ydata(), [math.nan, 1.0])
@@ -114,9 +120,8 @@ def test_gap_ratios_are_lines_on_a_logarithmic_axis():
         assert high >= np.nanmax(values)
 
 
-@pytest.mark.parametrize("draw", [plots.cosines, plots.gaps])
-def test_without_diagnostics_it_says_how_to_get_them(draw):
-    assert any("--diagnostics" in text for text in words(draw(METRICS)))
+def test_without_diagnostics_it_says_how_to_get_them():
+    assert any("--diagnostics" in text for text in words(plots.gaps(METRICS)))
 
 
 def test_a_reliability_diagram_has_bins_and_the_diagonal():
@@ -129,7 +134,7 @@ def test_a_reliability_diagram_has_bins_and_the_diagonal():
 
 
 def test_depth_is_a_colour_from_cool_to_hot_that_can_be_read_on_white():
-    colours = [to_rgb(c) for c in style.by_depth(9)]
+    colours = [to_rgb(c) for c in plots.by_depth(9)]
     assert all(a[0] < b[0] for a, b in itertools.pairwise(colours)), "red grows towards the output"
     luminance = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in colours]
     assert luminance == sorted(luminance)
@@ -139,10 +144,9 @@ def test_depth_is_a_colour_from_cool_to_hot_that_can_be_read_on_white():
 def test_a_node_without_energy_is_marked_on_the_floor():
     metrics = [record(e, energy={"a": 0.0, "b": 1e-9 if e > 2 else 0, "c": 1.0}) for e in range(1, 5)]
     figure = plots.energy_shares(metrics)
-    never, later, always = lines(figure, plots.NOT_REACHED)
+    never, later = lines(figure, plots.NOT_REACHED)
     assert list(never.get_xdata()) == [1, 2, 3, 4]
     assert list(later.get_xdata()) == [1, 2]
-    assert list(always.get_xdata()) == []
     low, _ = never.axes.get_ylim()
     assert (np.array(never.get_ydata()) >= low).all()
     assert (np.array(never.get_ydata()) < 1e-9).all()
@@ -207,7 +211,7 @@ DRAWINGS = {
     "curves": plots.curves,
     "shares": plots.energy_shares,
     "profile": plots.energy_profile,
-    "profiles": lambda metrics, **size: plots.profiles({"x": metrics}, **size),
+    "profiles": lambda metrics: plots.profiles({"x": metrics}),
 }
 ODD = {
     "nothing": [],
@@ -225,7 +229,7 @@ ODD = {
 @pytest.mark.parametrize("metrics", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
 def test_odd_runs_are_drawn(draw, metrics):
-    ElementTree.fromstring(plots.as_svg(draw(metrics, width=style.NARROW)))
+    ElementTree.fromstring(plots.svg(draw(metrics)))
 
 
 def test_empty_pictures_say_so():
@@ -235,20 +239,52 @@ def test_empty_pictures_say_so():
     assert "No run has finished yet." in words(plots.comparison([]))
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_names_stand_beside_the_ends_of_their_lines(scale):
+    """As drawn: in the order of the ends, no two overlapping, all within the picture."""
+    with plots.styled():
+        figure = plots.sheet("Names")
+        axes = figure.subplots()
+        axes.set_yscale(scale)
+        heights = [1.0, 1.01, 1.02, 50.0, 3.0, math.nan]
+        for y in heights:
+            axes.plot([0, 1], [1, y])
+        plots.label_ends(axes, [(f"line {i}", "black", 1.0, y) for i, y in enumerate(heights)])
+        figure.draw_without_rendering()
+        boxes = {t.get_text(): Text.get_window_extent(t) for t in axes.texts}  # without the leader
+    assert list(boxes) == [f"line {i}" for i in (4, 3, 2, 1, 0)], "nan has no place"
+    drawn = sorted(boxes, key=lambda name: boxes[name].y0)
+    assert drawn == [f"line {i}" for i in (0, 1, 2, 4, 3)]
+    assert all(boxes[a].y1 <= boxes[b].y0 + 1 for a, b in itertools.pairwise(drawn))
+    assert all(box.x0 > axes.transData.transform((1, 1))[0] and box.x1 <= figure.bbox.width for box in boxes.values())
+
+
+def test_of_more_names_than_fit_every_so_many_is_written():
+    with plots.styled():
+        axes = plots.sheet("Names", height=2).subplots()
+        axes.set_ylim(0, 1)
+        plots.label_ends(axes, [(str(i), "black", 1.0, i / 99) for i in range(100)])
+    written = [int(t.get_text()) for t in axes.texts]
+    assert written[0] == 99
+    assert 3 < len(written) < 15
+    assert set(np.diff(written)) == {written[1] - written[0]}
+
+
 def test_names_at_line_ends_are_apart_in_order_and_near():
     wanted = [0.5, 0.52, 0.1, 0.51, 0.98]
-    places = style.apart(wanted, 0.1, 0.0, 1.0)
+    places = plots.apart(wanted, 0.1, 0.0, 1.0)
     assert np.diff(sorted(places)).min() >= 0.1 - 1e-12
     assert list(np.argsort(places)) == list(np.argsort(wanted))
     np.testing.assert_allclose(places, [0.41, 0.61, 0.1, 0.51, 0.98], atol=1e-12)
-    assert max(style.apart([1.0, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0 + 1e-12
+    assert max(plots.apart([1.0, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0 + 1e-12
 
 
 def test_save_writes_both_kinds_and_nothing_else(tmp_path):
-    svg, png = plots.save(plots.curves(METRICS), tmp_path / "run.v1.svg")
+    svg, png = plots.save(plots.curves(METRICS), tmp_path / "run.v1")
     assert {svg, png} == set(tmp_path.iterdir()) == {tmp_path / "run.v1.svg", tmp_path / "run.v1.png"}
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     assert "<text" not in svg.read_text(), "letters are shapes"
+    assert svg.read_text() == plots.svg(plots.curves(METRICS)), "the same picture is the same file"
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
@@ -258,16 +294,16 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("deeppc.report.files.os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        plots.save(Figure(), tmp_path / "a")
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with pytest.raises(RunError, match="disk full"):
+        plots.save(plots.curves([]), tmp_path / "a")
     assert [p.name for p in tmp_path.iterdir()] == ["a.svg"]
     assert (tmp_path / "a.svg").read_text() == "old"
 
 
 def test_pictures_leave_no_global_trace():
     before = dict(matplotlib.rcParams)
-    workers = [threading.Thread(target=lambda: plots.as_svg(plots.curves(METRICS))) for _ in range(3)]
+    workers = [threading.Thread(target=lambda: plots.svg(plots.curves(METRICS))) for _ in range(3)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -279,7 +315,7 @@ def test_pictures_leave_no_global_trace():
 def test_a_torn_line_is_skipped_and_a_repeated_epoch_counts_once(tmp_path):
     again = [record(1), record(2), record(2, train_accuracy=0.99), record(3)]
     run = make_run(tmp_path, again, tail='{"epoch": 4, "train_acc')
-    metrics = read_metrics(run / "metrics.jsonl")
+    metrics = read_metrics(run)
     assert [r["epoch"] for r in metrics] == [1, 2, 3]
     assert metrics[1]["train_accuracy"] == 0.99
 

@@ -8,13 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from deeppc.data import Batches, Split, load
+from deeppc.data import Split, load
 from deeppc.diagnostics import corruption
 from deeppc.diagnostics.calibration import ada_ece
-from deeppc.diagnostics.corruption import KINDS, LEVELS, corrupt, corrupt_split
-from deeppc.diagnostics.robustness import under_corruption
+from deeppc.diagnostics.corruption import KINDS, LEVELS, corrupt, corrupt_split, under_corruption
 from deeppc.models import build
-from deeppc.training import evaluate
 
 
 def photographs(n=12, size=(3, 20, 24), dtype=torch.float32):
@@ -180,10 +178,9 @@ def test_scores_are_those_of_a_naive_evaluation(digits_net):
     for score in scores:
         net.train()
         spoilt = corrupt_split(split, score.kind, score.level)
-        batches = Batches(spoilt, dataset, batch_size=11, augment=False, shuffle=False)
-        assert score.accuracy == evaluate(net, batches).top1
         with torch.no_grad():
             logits = net.eval()((spoilt.images / 255 - mean) / std)
+        assert score.accuracy == pytest.approx(float((logits.argmax(1) == split.labels).double().mean()))
         assert score.ada_ece == pytest.approx(ada_ece(logits / 0.2, split.labels), abs=1e-5)
 
 

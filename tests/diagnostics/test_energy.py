@@ -75,7 +75,7 @@ def test_energy_too_small_for_float32_is_still_there():
     assert 0 < trace.energy[0, -1] < torch.finfo(torch.float32).smallest_normal
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(net=dags(), algo=algorithms(families=("pc",)))
 def test_observing_changes_nothing(net, algo):
     images, labels = batch(net, shape=(4,))

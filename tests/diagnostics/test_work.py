@@ -1,0 +1,49 @@
+"""Multiply-adds, by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from deeppc import Algorithm, Chain
+from deeppc.diagnostics.work import multiply_adds, step_cost
+from deeppc.models import build
+
+
+def test_multiply_adds_by_hand():
+    net = Chain(
+        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.MaxPool2d(2)),  # 3*9*4 at 8x8 places
+        nn.Sequential(nn.Conv2d(4, 6, 3), nn.Flatten()),  # 4*9*6 at 2x2 places
+        nn.Linear(24, 5),
+    )
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    assert multiply_adds(net, torch.zeros(1, 3, 8, 8)) == {"1": 108 * 64, "2": 216 * 4, "3": 120}
+    assert net.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_the_hooks_go_even_after_an_error():
+    net = Chain(nn.Linear(4, 3), nn.Linear(2, 3))
+    with pytest.raises(RuntimeError):
+        multiply_adds(net, torch.zeros(1, 4))
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_the_steps_of_vgg5_by_hand():
+    """Multiply-adds of one image in millions at width 1: 3.539, 75.497, 75.497, 9.437, 0.005."""
+    net = build("vgg5")
+    inputs, targets = torch.randn(2, 3, 32, 32), torch.tensor([0, 1])
+    costs = multiply_adds(net, inputs[:1])
+    c1, c2, c3, c4, c5 = costs.values()
+    assert (c1, c2, c3, c4, c5) == (27 * 128 * 1024, 1152 * 256 * 256, 2304 * 512 * 64, 4608 * 512 * 4, 5120)
+
+    def cost(spec, **options):
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+        return step_cost(Algorithm.parse(spec, **options).step(net, inputs, targets, optimizer).work, costs)
+
+    forward = c1 + c2 + c3 + c4 + c5
+    assert cost("bp") == 3 * forward - c1  # nothing is pulled back into the images
+    assert cost("pc+s+f", alpha=0.0) == cost("ipc+s", alpha=0.0) == cost("bp")
+    inference = 3 * c2 + 5 * c3 + 7 * c4 + 9 * c5  # level l: l - 1 new predictions and l pull-backs
+    again = c2  # the largest node that stands on another one, made anew for the forward update
+    assert cost("pc+s+f", alpha=0.1) == 2 * forward + inference + again
+    assert cost("pc") == 3 * forward - c1 + inference
