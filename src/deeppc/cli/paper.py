@@ -1,11 +1,10 @@
-"""The commands of the paper's recipes: ``deeppc paper list``, ``run`` and ``claims``.
+"""The commands of the paper's recipes: ``deeppc paper list``, ``run``, ``record`` and ``claims``.
 
 torch and matplotlib are imported when a command runs, never for ``--help``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,11 +15,10 @@ from deeppc.cli.common import Command, NoBase, parts, seeds_of
 from deeppc.errors import ConfigError
 
 if TYPE_CHECKING:
-    from deeppc.paper.claims import Verdict
-    from deeppc.paper.grid import Job
     from deeppc.paper.run import Plan
 
-OUT = Path("paper")
+OUT, RECORDS = Path("paper"), Path("records")
+ScaleName = Literal["paper", "workstation", "laptop", "smoke"]
 WIDEST = 8  # columns that a terminal has room for: a wider table is printed on its side
 
 
@@ -35,12 +33,14 @@ class PaperList(NoBase):
         from rich.console import Console
         from rich.table import Table
 
-        from deeppc.paper.run import ELSEWHERE, listed
+        from deeppc.paper.recipe import find
+        from deeppc.paper.run import ELSEWHERE, at_hand
 
         table = Table("recipe", "of the paper", "what it shows", "results", title=f"results in {self.out}")
-        for recipe in listed(self.out):
-            there = "\n".join(f"{scale}: {state}" for scale, state in recipe.at_hand.items())
-            table.add_row(recipe.name, "\n".join(recipe.paper) or "not in it", recipe.shows, there or "none")
+        for name, scales in at_hand(self.out).items():
+            there = "\n".join(f"{scale}: {state}" for scale, state in scales.items())
+            recipe = find(name)
+            table.add_row(name, "\n".join(recipe.paper) or "not in it", recipe.shows, there or "none")
         others = Table("command", "of the paper", title="by other commands")
         for words, command in ELSEWHERE.items():
             others.add_row(command, words)
@@ -49,12 +49,13 @@ class PaperList(NoBase):
 
 @dataclass(frozen=True)
 class PaperRun(NoBase):
-    """Make tables and figures of the paper again. The same command goes on where it was stopped."""
+    """Make tables and figures of the paper again. The same command resumes where it was stopped."""
 
     names: Positional[tuple[str, ...]]
     """Recipes, as deeppc paper list names them; all: every one."""
-    scale: Literal["paper", "laptop", "smoke"] = "laptop"
-    """How large: paper (its protocol, for GPUs), laptop (under an hour a recipe on 2 cores), smoke (seconds)."""
+    scale: ScaleName = "laptop"
+    """How large: paper (its protocol, for GPUs), workstation (2 cores, nights), laptop (2 cores, under an hour a
+    recipe), smoke (seconds)."""
     jobs: int = 1
     """Runs at a time, each in a process of its own with its part of the cores."""
     only: str | None = None
@@ -65,6 +66,8 @@ class PaperRun(NoBase):
     """Train nothing: say what is left to do, and what it will cost, roughly."""
     out: Path = OUT
     """Folder for the results, and for the runs that recipes share."""
+    records: Path = RECORDS
+    """Folder of finished cells that deeppc paper record left; they are not trained again."""
     data_dir: Path = Path("data")
     """Folder that holds the data sets."""
     seeds: str = ""
@@ -81,25 +84,46 @@ class PaperRun(NoBase):
     """Data sets of the recipe to train on, instead of the scale's, with commas between them."""
 
     def run(self) -> None:
+        from rich.console import Console
+        from rich.text import Text
+
+        from deeppc.paper.progress import display
         from deeppc.paper.recipe import NAMES
-        from deeppc.paper.run import plan
+        from deeppc.paper.run import jobs, render, run
+        from deeppc.report.tables import duration
 
         if self.jobs < 1:
             raise ConfigError(f"--jobs is {self.jobs}, but must be 1 or more.")
         names = NAMES if self.names == ("all",) else self.names
         if not names:
             raise ConfigError(f"Say which recipe to run: {', '.join(NAMES)}, or all.")
-        plans = [plan(name, self.scale, self.out, self.data_dir, **self._overrides()) for name in names]
-        for planned in plans:
-            planned.jobs(self.only)  # a pattern that fits nothing is told before anything is trained
-        for planned in plans:
-            if self.plan:
-                self._show_plan(planned)
-            else:
-                self._run(planned)
+        plans = self._plans(names)
+        todo = jobs(plans, self.only)
+        console = Console(highlight=False)
+        if not self.render:
+            for planned in plans:
+                runs = sum(len(cell.seeds) for cell in planned.cells)
+                left = len(planned.todo(self.only))
+                print(f"{planned.recipe.name}, scale {planned.scale.name}: {left} of {runs} runs to do")
+            if todo:
+                cost = duration(sum(job.cost for job in todo) / self.jobs)
+                print(f"{len(todo)} different runs, roughly {cost} with {self.jobs} at a time")
+        if self.plan:
+            return
+        if self.render:
+            reports = [render(planned) for planned in plans]
+        else:
+            with display(todo, console) as show:
+                reports = run(plans, todo, self.jobs, show, tell=console.print)
+        for planned, report in zip(plans, reports, strict=True):
+            _print_result(planned.folder)
+            console.print(Text(f"saved: {report}"), soft_wrap=True)
 
-    def _overrides(self) -> dict[str, Any]:
-        return {
+    def _plans(self, names: tuple[str, ...]) -> list[Plan]:
+        from deeppc.paper.run import plan
+        from deeppc.paper.store import Store
+
+        overrides: dict[str, Any] = {
             "seeds": tuple(seeds_of(self.seeds)) or None,
             "epochs": self.epochs,
             "limit": self.limit,
@@ -107,38 +131,24 @@ class PaperRun(NoBase):
             "models": tuple(parts(self.models)) or None,
             "datasets": {name: name for name in parts(self.datasets)} or None,
         }
+        where: dict[str, Any] = {"store": Store(self.out, self.records), "records": self.records}
+        return [plan(name, self.scale, self.out, self.data_dir, **where, **overrides) for name in names]
 
-    def _run(self, planned: Plan) -> None:
-        from rich.console import Console
-        from rich.text import Text
 
-        from deeppc.paper.progress import display
-        from deeppc.paper.run import render, run
+@dataclass(frozen=True)
+class PaperRecord(NoBase):
+    """Copy what is finished, without weights, to a folder small enough to be kept in a repository."""
 
-        console = Console(highlight=False)
-        if self.render:
-            report = render(planned)
-        elif planned.recipe.work is not None:
-            with console.status("") as status:
-                report = run(planned, [], tell=status.update)
-        else:
-            todo = self._show_plan(planned)
-            with display(todo, console) as listener:
-                report = run(planned, todo, self.jobs, listener)
-        _print_result(planned.folder)
-        console.print(Text(f"saved: {report}"), soft_wrap=True)
+    out: Path = OUT
+    """Folder that holds the runs."""
+    to: Path = RECORDS
+    """Folder for the records."""
 
-    def _show_plan(self, planned: Plan) -> list[Job]:
-        from deeppc.paper.progress import duration
-        from deeppc.paper.run import estimate
+    def run(self) -> None:
+        from deeppc.paper.store import keep_records
 
-        todo = planned.jobs(self.only)
-        whole = len(planned.cells) * len(planned.scale.seeds)
-        words = f"{planned.recipe.name}, scale {planned.scale.name}: {len(todo)} of {whole} runs to do"
-        if todo:
-            words += f", roughly {duration(estimate(todo, self.jobs))} with {self.jobs} at a time"
-        print(words)
-        return todo
+        written, there = keep_records(self.out, self.to)
+        print(f"{written} records written, {there} in {self.to}")
 
 
 @dataclass(frozen=True)
@@ -147,50 +157,49 @@ class PaperClaims(NoBase):
 
     results: Path = OUT
     """Folder that holds the results."""
-    scale: Literal["paper", "laptop", "smoke"] | None = None
+    scale: ScaleName | None = None
     """Results of this scale only. None: of each recipe those of the largest scale, but never smoke."""
     markdown: Path | None = None
     """Write the table to this file, too."""
 
     def run(self) -> None:
-        from deeppc.files import replacing
-        from deeppc.paper.claims import as_markdown, check, gather
+        from rich.console import Console
+        from rich.table import Table
+
+        from deeppc.files import write_text
+        from deeppc.paper.claims import as_table, check, gather
 
         verdicts = check(gather(self.results, self.scale))
-        _print_verdicts(verdicts)
+        table = Table("claim", "", "numbers", show_lines=True)
+        styles = {"holds": "green", "does not hold": "red", "not enough data": "dim"}
+        for verdict in verdicts:
+            table.add_row(verdict.claim, f"[{styles[verdict.answer]}]{verdict.answer}[/]", verdict.numbers)
+        Console().print(table)
         if self.markdown is not None:
-            with replacing(self.markdown) as temporary:
-                temporary.write_text(as_markdown(verdicts), encoding="utf-8")
+            write_text(self.markdown, as_table(verdicts).markdown())
             print(self.markdown)
 
 
 def _print_result(folder: Path) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from deeppc.paper.results import read
+    from deeppc.report.tables import Table
 
     found = read(folder)
     assert found is not None, "it has just been written"
-    for made in found.tables.values():
-        rows = [["", *made.columns], *([row, *(made.text(row, c) for c in made.columns)] for row in made.rows)]
-        if len(made.columns) > WIDEST:
-            rows = [list(column) for column in zip(*rows, strict=True)]
-        table = Table(*rows[0], title=made.title, caption="in parentheses: the paper's value")
-        for line in rows[1:]:
-            table.add_row(*line)
-        Console().print(table)
+    for matrix in found.tables.values():
+        table = matrix.table()
+        lines = [table.columns, *table.rows]
+        if len(matrix.columns) > WIDEST:
+            lines = list(zip(*lines, strict=True))
+        columns = [str(word) for word in lines[0]]
+        Console().print(Table(columns, lines[1:], matrix.title, note="in parentheses: the paper's value").rich())
 
 
-def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("claim", "", "numbers", show_lines=True)
-    styles = {"holds": "green", "does not hold": "red", "not enough data": "dim"}
-    for verdict in verdicts:
-        table.add_row(verdict.claim, f"[{styles[verdict.answer]}]{verdict.answer}[/]", verdict.numbers)
-    Console().print(table)
-
-
-COMMANDS: dict[str, type[Command]] = {"paper list": PaperList, "paper run": PaperRun, "paper claims": PaperClaims}
+COMMANDS: dict[str, type[Command]] = {
+    "paper list": PaperList,
+    "paper run": PaperRun,
+    "paper record": PaperRecord,
+    "paper claims": PaperClaims,
+}

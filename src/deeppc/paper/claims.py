@@ -16,18 +16,20 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Literal
 
+from deeppc.errors import RunError
 from deeppc.paper import results
 from deeppc.paper.recipe import NAMES
 from deeppc.paper.recipes.energy import SAME
 from deeppc.paper.results import Result
+from deeppc.report.tables import Table
 
 Answer = Literal["holds", "does not hold", "not enough data"]
-Results = Mapping[str, Result]
 POINT = 1.0  # of accuracy, in percent: what the paper calls comparable
 FAR = 0.25  # of what the accuracy is above chance: "far behind", "breaks" (in the paper a third, and almost all)
 CHANCE = 10.0  # percent, with ten classes
 ORDERS = 4.0  # orders of magnitude: "many"
 CALIBRATED = 0.01  # of adaECE
+SHALLOW, DEEP = "VGG5", "VGG10"
 
 
 @dataclass(frozen=True)
@@ -49,47 +51,41 @@ class Number:
 
     name: str
     mean: float
-    error: float
+    error: float = 0.0
 
     def __sub__(self, other: Number) -> Number:
         return Number(f"{self.name} - {other.name}", self.mean - other.mean, math.hypot(self.error, other.error))
 
-    def __str__(self) -> str:
-        return f"{self.name} {self.mean:.4g}"
 
+class Numbers:
+    """The means of a table. Only in tables of accuracies has divergence a number."""
 
-class Table:
-    """A table of a result, whose entries are numbers, or :class:`Missing`. Only in ``accuracies`` has divergence a
-    number."""
-
-    def __init__(self, found: Results, recipe: str, table: str) -> None:
-        if recipe not in found or table not in found[recipe].tables:
+    def __init__(self, result: Result | None, recipe: str, table: str) -> None:
+        if result is None or table not in result.tables:
             raise Missing(f"no results of {recipe}")
-        self._table, self._recipe, self.scale = found[recipe].tables[table], recipe, found[recipe].scale
-        self.rows = self._table.rows
-        self._accuracies = table.endswith((".top1", ".strategies"))
+        self._matrix, self._recipe, self.rows = result.tables[table], recipe, result.tables[table].rows
         if not self.rows:
             raise Missing(f"{recipe} has nothing yet")
 
-    def number(self, row: str, column: str) -> Number:
-        entry = self._table.entry(row, column)
-        name = f"{row} {column}"
+    def __call__(self, row: str, column: str) -> Number:
+        """Return the number at a place; :class:`Missing` if there is none."""
+        entry, name = self._matrix.entry(row, column), f"{row} {column}"
         if entry.values:
             return Number(name, fmean(entry.values), self._deviation(column) / math.sqrt(len(entry.values)))
-        if entry.diverged and self._accuracies:
-            return Number(f"{name} (diverged)", 0.0, 0.0)
+        if entry.diverged and self._matrix.name.endswith((".top1", ".strategies")):
+            return Number(f"{name} (diverged)", 0.0)
         raise Missing(f"{self._recipe} has no {name}" + (" (diverged)" if entry.diverged else ""))
 
     def columns(self, *wanted: str) -> list[str]:
-        """Those of ``wanted`` for which any row has a number; :class:`Missing` if none."""
-        there = [c for c in wanted if any(e.values for (_, column), e in self._table.entries.items() if column == c)]
+        """Return those of ``wanted`` for which any row has a number; :class:`Missing` if none."""
+        there = [c for c in wanted if any(e.values for (_, column), e in self._matrix.entries.items() if column == c)]
         if not there:
             raise Missing(f"{self._recipe} has none of {', '.join(wanted)}")
         return there
 
     def _deviation(self, column: str) -> float:
         """Sample standard deviation over seeds, pooled over the rows of a column."""
-        groups = [e.values for (_, c), e in self._table.entries.items() if c == column and len(e.values) > 1]
+        groups = [e.values for (_, c), e in self._matrix.entries.items() if c == column and len(e.values) > 1]
         freedom = sum(len(values) - 1 for values in groups)
         return math.sqrt(sum((len(v) - 1) * variance(v) for v in groups) / freedom) if freedom else 0.0
 
@@ -119,225 +115,220 @@ def at_most(difference: Number, bound: float = 0.0) -> Finding:
 def falls_far(base: Number, other: Number) -> Finding:
     """Does ``other`` lose much of what ``base`` is above chance? Who is near chance has nothing to lose."""
     room = base.mean - CHANCE
-    drop = base - other
-    if room < CHANCE:
-        return Finding(None, f"{base}, near chance")
-    return above(drop, FAR * room)
+    return (
+        above(base - other, FAR * room)
+        if room >= CHANCE
+        else Finding(None, f"{base.name} {base.mean:.4g}, near chance")
+    )
 
 
 def all_of(findings: Iterable[Finding]) -> Finding:
     """So if all are; not so if one is not."""
     parts = list(findings)
-    numbers = "; ".join(part.numbers for part in parts)
-    if any(part.so is False for part in parts):
-        return Finding(False, numbers)
-    return Finding(None if any(part.so is None for part in parts) else True, numbers)
+    answers = {part.so for part in parts}
+    return Finding(
+        False if False in answers else None if None in answers else True, "; ".join(p.numbers for p in parts)
+    )
 
 
-Check = Callable[[Results], tuple[Finding, str]]
-CLAIMS: dict[str, Check] = {}
+@dataclass(frozen=True)
+class Claim:
+    """``check`` is given the ``tables`` of the recipe's result."""
+
+    recipe: str
+    tables: tuple[str, ...]
+    check: Callable[..., Finding]
+
+    def finding(self, result: Result | None) -> Finding:
+        return self.check(*(Numbers(result, self.recipe, table) for table in self.tables))
 
 
-def claim(words: str) -> Callable[[Check], Check]:
-    """Enter a check under the paper's statement. It returns what it found and the scale that it looked at."""
+CLAIMS: dict[str, Claim] = {}
 
-    def enter(check: Check) -> Check:
-        CLAIMS[words] = check
-        return check
+
+def claim(words: str, recipe: str, *tables: str) -> Callable[[Callable[..., Finding]], None]:
+    """Enter a check under the paper's statement, with the tables that it looks at."""
+
+    def enter(check: Callable[..., Finding]) -> None:
+        CLAIMS[words] = Claim(recipe, tables, check)
 
     return enter
 
 
-def check(found: Results) -> list[Verdict]:
-    """Every claim against the results."""
-    return [_verdict(words, test, found) for words, test in CLAIMS.items()]
+def check(found: Mapping[str, Result]) -> list[Verdict]:
+    """Put every claim to the results, by recipe."""
+    return [_verdict(words, claim, found.get(claim.recipe)) for words, claim in CLAIMS.items()]
 
 
-def _verdict(words: str, test: Check, found: Results) -> Verdict:
+def _verdict(words: str, claim: Claim, result: Result | None) -> Verdict:
     try:
-        finding, scale = test(found)
+        finding = claim.finding(result)
     except Missing as missing:
         return Verdict(words, "not enough data", str(missing))
+    assert result is not None, "its numbers were found"
     answer: Answer = "not enough data" if finding.so is None else "holds" if finding.so else "does not hold"
     close = "; too close for these seeds" if finding.so is None else ""
-    return Verdict(words, answer, f"{scale}: {finding.numbers}{close}")
+    return Verdict(words, answer, f"{result.scale}: {finding.numbers}{close}")
 
 
-def gather(out: Path, scale: str | None = None) -> Results:
-    """For each recipe the result at ``scale``, or else that of the largest scale, if possible a complete one; smoke
-    proves nothing."""
+def gather(out: Path, scale: str | None = None) -> dict[str, Result]:
+    """Return for each recipe the result at ``scale``, or else that of the largest scale, if possible a complete one.
+
+    Smoke proves nothing. Raises RunError where there is no folder of results.
+    """
+    if not out.is_dir():
+        raise RunError(f"There is no folder {out} with results: make some by deeppc paper run NAME --out {out}.")
     found: dict[str, Result] = {}
     for name in NAMES:
-        for chosen in (scale,) if scale is not None else ("paper", "laptop"):
+        for chosen in (scale,) if scale is not None else ("paper", "workstation", "laptop"):
             result = results.read(results.folder_of(out, name, chosen))
             if result is not None and (name not in found or (result.complete and not found[name].complete)):
                 found[name] = result
     return found
 
 
-def as_markdown(verdicts: Sequence[Verdict]) -> str:
-    lines = ["| claim | | numbers |", "| --- | --- | --- |"]
-    lines += [f"| {v.claim} | {'**' + v.answer + '**'} | {v.numbers} |" for v in verdicts]
-    return "\n".join(lines) + "\n"
+def as_table(verdicts: Sequence[Verdict]) -> Table:
+    return Table(["claim", "", "numbers"], [[v.claim, f"**{v.answer}**", v.numbers] for v in verdicts])
 
 
-SHALLOW, DEEP = "VGG5", "VGG10"
-
-
-def _loss(table: Table, row: str) -> Number:
+def _loss(table: Numbers, row: str) -> Number:
     """Accuracy lost from the shallow to the deep network."""
-    return table.number(row, SHALLOW) - table.number(row, DEEP)
+    return table(row, SHALLOW) - table(row, DEEP)
 
 
-@claim("Plain PC loses accuracy with depth")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "depth", "cifar10.top1")
-    return above(_loss(table, "PC"), POINT), table.scale
+@claim("Plain PC loses accuracy with depth", "depth", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    return above(_loss(table, "PC"), POINT)
 
 
-@claim("Plain iPC loses accuracy with depth")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "depth", "cifar10.top1")
-    return above(_loss(table, "iPC"), POINT), table.scale
+@claim("Plain iPC loses accuracy with depth", "depth", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    return above(_loss(table, "iPC"), POINT)
 
 
-@claim("PC+S+F and iPC+S lose no accuracy with depth")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "depth", "cifar10.top1")
-    return all_of(at_most(_loss(table, row)) for row in ("PC+S+F", "iPC+S")), table.scale
+@claim("PC+S+F and iPC+S lose no accuracy with depth", "depth", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    return all_of(at_most(_loss(table, row)) for row in ("PC+S+F", "iPC+S"))
 
 
-def _near_backprop(found: Results, row: str) -> tuple[Finding, str]:
-    table = Table(found, "accuracy", "cifar10.top1")
+def _near_backprop(table: Numbers, row: str) -> Finding:
     nets = table.columns("VGG5", "VGG7", "VGG10", "ResNet10", "ResNet18")
-    return all_of(at_most(table.number("BP", net) - table.number(row, net), POINT) for net in nets), table.scale
+    return all_of(at_most(table("BP", net) - table(row, net), POINT) for net in nets)
 
 
-@claim("PC+S+F stays within 1 point of BP in every network")
-def _(found: Results) -> tuple[Finding, str]:
-    return _near_backprop(found, "PC+S+F")
+@claim("PC+S+F stays within 1 point of BP in every network", "accuracy", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    return _near_backprop(table, "PC+S+F")
 
 
-@claim("iPC+S stays within 1 point of BP in every network")
-def _(found: Results) -> tuple[Finding, str]:
-    return _near_backprop(found, "iPC+S")
+@claim("iPC+S stays within 1 point of BP in every network", "accuracy", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    return _near_backprop(table, "iPC+S")
 
 
-@claim(f"Plain PC's first layer holds at least {ORDERS:g} orders of magnitude less than an equal share of the energy")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "energy", f"cifar10.{DEEP}")
-    equal = Number("equal share", -1.0, 0.0)  # log10 of a tenth
-    return above(equal - table.number("PC", "first"), ORDERS), table.scale
+@claim(
+    f"Plain PC's first layer holds at least {ORDERS:g} orders of magnitude less than an equal share of the energy",
+    *("energy", f"cifar10.{DEEP}"),
+)
+def _(table: Numbers) -> Finding:
+    return above(Number("equal share", -1.0) - table("PC", "first"), ORDERS)  # log10 of a tenth
 
 
-def _lifts(found: Results, pairs: Sequence[tuple[str, str]]) -> tuple[Finding, str]:
-    table = Table(found, "energy", f"cifar10.{DEEP}")
-    return all_of(above(table.number(a, "first") - table.number(b, "first"), 1.0) for a, b in pairs), table.scale
+def _lifts(table: Numbers, pairs: Iterable[tuple[str, str]]) -> Finding:
+    return all_of(above(table(a, "first") - table(b, "first"), 1.0) for a, b in pairs)
 
 
 @claim(
     "Spiking precision, with the settings that suit it, lifts the first layer's share of the energy by an order of "
-    "magnitude or more"
+    "magnitude or more",
+    *("energy", f"cifar10.{DEEP}"),
 )
-def _(found: Results) -> tuple[Finding, str]:
-    return _lifts(found, (("PC+S", "PC"), ("PC+S+F", "PC+F"), ("iPC+S", "iPC")))
+def _(table: Numbers) -> Finding:
+    return _lifts(table, (("PC+S", "PC"), ("PC+S+F", "PC+F"), ("iPC+S", "iPC")))
 
 
-@claim("Spiking precision lifts it with the same settings, too (a larger lr_x alone carries energy further)")
-def _(found: Results) -> tuple[Finding, str]:
-    return _lifts(found, [(spiking, without) for without, spiking in SAME.items()])
+@claim(
+    "Spiking precision lifts it with the same settings, too (a larger lr_x alone carries energy further)",
+    *("energy", f"cifar10.{DEEP}"),
+)
+def _(table: Numbers) -> Finding:
+    return _lifts(table, ((spiking, without) for without, spiking in SAME.items()))
 
 
-@claim("Spiking precision beats both decays at depth (with F, in a VGG10)")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "schedules", "cifar10.top1")
-    spiking = table.number("PC+S+F", DEEP)
-    return all_of(above(spiking - table.number(row, DEEP)) for row in ("PC+L+F", "PC+D+F")), table.scale
+@claim("Spiking precision beats both decays at depth (with F, in a VGG10)", "schedules", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    deep = table.columns(DEEP, f"{DEEP} BF")[0]
+    return all_of(above(table("PC+S+F", deep) - table(row, deep)) for row in ("PC+L+F", "PC+D+F"))
 
 
-@claim("Every schedule beats fixed precision (with F, in a VGG10)")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "schedules", "cifar10.top1")
-    fixed, rows = table.number("PC+F", DEEP), ("PC+L+F", "PC+D+F", "PC+S+F")
-    return all_of(above(table.number(row, DEEP) - fixed) for row in rows), table.scale
+@claim("Every schedule beats fixed precision (with F, in a VGG10)", "schedules", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    deep = table.columns(DEEP, f"{DEEP} BF")[0]
+    return all_of(above(table(row, deep) - table("PC+F", deep)) for row in ("PC+L+F", "PC+D+F", "PC+S+F"))
 
 
-@claim("Without auxiliary nodes ResNet18 falls far behind")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "auxiliary", "cifar10.top1")
-    rows = ("iPC+S", "PC+S+F")
-    pairs = [(table.number(row, "ResNet18"), table.number(row, "ResNet18 without")) for row in rows]
-    return all_of(falls_far(*pair) for pair in pairs), table.scale
+@claim("Without auxiliary nodes ResNet18 falls far behind", "auxiliary", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    pairs = [(table(row, "ResNet18"), table(row, "ResNet18 without")) for row in ("iPC+S", "PC+S+F")]
+    return all_of(falls_far(*pair) for pair in pairs)
 
 
-@claim("BatchNorm freezing helps (PC+S+F in a VGG10)")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "batchnorm", "cifar10.strategies")
-    return above(table.number("BF", "PC+S+F") - table.number("none", "PC+S+F")), table.scale
+@claim("BatchNorm freezing helps (PC+S+F in a VGG10)", "batchnorm", "cifar10.strategies")
+def _(table: Numbers) -> Finding:
+    return above(table("BF", "PC+S+F") - table("none", "PC+S+F"))
 
 
-@claim("Plain BatchNorm breaks the training, with or without affine parameters")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "batchnorm", "cifar10.strategies")
-    none = table.number("none", "PC+S+F")
-    rows = ("BN", "BN without affine")
-    return all_of(falls_far(none, table.number(row, "PC+S+F")) for row in rows), table.scale
+@claim("Plain BatchNorm breaks the training, with or without affine parameters", "batchnorm", "cifar10.strategies")
+def _(table: Numbers) -> Finding:
+    none = table("none", "PC+S+F")
+    return all_of(falls_far(none, table(row, "PC+S+F")) for row in ("BN", "BN without affine"))
 
 
-def _nudging(found: Results, rows: Sequence[str]) -> tuple[list[Number], str]:
-    """What centre nudging adds in the deepest network, for each algorithm."""
-    table = Table(found, "depth", "cifar10.top1")
-    return [table.number(row, f"{DEEP} CN") - table.number(row, DEEP) for row in rows], table.scale
+def _nudging(table: Numbers, row: str) -> Number:
+    """What centre nudging adds in the deepest network."""
+    return table(row, f"{DEEP} CN") - table(row, DEEP)
 
 
-@claim("Centre nudging helps without the forward update (VGG10)")
-def _(found: Results) -> tuple[Finding, str]:
-    gains, scale = _nudging(found, ("PC", "iPC", "PC+S"))
-    return all_of(above(gain) for gain in gains), scale
+@claim("Centre nudging helps without the forward update (VGG10)", "depth", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    return all_of([above(_nudging(table, row)) for row in ("PC", "iPC", "PC+S")])
 
 
-@claim("Centre nudging does not help with the forward update (VGG10)")
-def _(found: Results) -> tuple[Finding, str]:
-    gains, scale = _nudging(found, ("PC+F", "PC+S+F"))
-    return all_of(at_most(gain) for gain in gains), scale
+@claim("Centre nudging does not help with the forward update (VGG10)", "depth", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    return all_of([at_most(_nudging(table, row)) for row in ("PC+F", "PC+S+F")])
 
 
-@claim("The forward update does not hurt calibration under corruption (adaECE, mean over corruptions, by level)")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "robustness", "cifar10.ada_ece")
+@claim(
+    "The forward update does not hurt calibration under corruption (adaECE, mean over corruptions, by level)",
+    *("robustness", "cifar10.ada_ece"),
+)
+def _(table: Numbers) -> Finding:
     pairs = [("VGG5 PC+F", "VGG5 PC"), ("VGG10 PC+S+F", "VGG10 BP")]
     levels = ("0.1", "0.3", "0.5")
-    return all_of(
-        at_most(table.number(level, a) - table.number(level, b), CALIBRATED) for a, b in pairs for level in levels
-    ), table.scale
+    return all_of(at_most(table(level, a) - table(level, b), CALIBRATED) for a, b in pairs for level in levels)
 
 
-@claim("S alone and F alone are worse than both together (VGG10)")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "ablation", "cifar10.top1")
-    both = table.number("PC+S+F", DEEP)
-    return all_of(above(both - table.number(row, DEEP)) for row in ("PC+S", "PC+F")), table.scale
+@claim("S alone and F alone are worse than both together (VGG10)", "ablation", "cifar10.top1")
+def _(table: Numbers) -> Finding:
+    return all_of(above(table("PC+S+F", DEEP) - table(row, DEEP)) for row in ("PC+S", "PC+F"))
 
 
-@claim("The forward update lowers the output's gap ratio (VGG10, last epoch shown)")
-def _(found: Results) -> tuple[Finding, str]:
-    tables = {name: Table(found, "gap", f"cifar10.{name}") for name in ("without F", "with F")}
-    last = tables["with F"].rows[-1]
-    without, with_f = (replace(table.number(last, "L10"), name=name) for name, table in tables.items())
-    return above(without - with_f), tables["with F"].scale
+@claim(
+    "The forward update lowers the output's gap ratio (VGG10, last epoch shown)",
+    *("gap", "cifar10.without F", "cifar10.with F"),
+)
+def _(without: Numbers, with_f: Numbers) -> Finding:
+    last = with_f.rows[-1]
+    return above(replace(without(last, "L10"), name="without F") - replace(with_f(last, "L10"), name="with F"))
 
 
-@claim("S and F add nothing to the time of PC (at most 10 % in every network)")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "time", "time.ratio")
-    return all_of(
-        at_most(table.number(net, "pc+s+f") - table.number(net, "pc"), 0.1 * table.number(net, "pc").mean)
-        for net in table.rows
-    ), table.scale
+@claim("S and F add nothing to the time of PC (at most 10 % in every network)", "time", "time.ratio")
+def _(table: Numbers) -> Finding:
+    return all_of(at_most(table(net, "pc+s+f") - table(net, "pc"), 0.1 * table(net, "pc").mean) for net in table.rows)
 
 
-@claim("In a VGG15, BF helps PC+S+F and not iPC+S")
-def _(found: Results) -> tuple[Finding, str]:
-    table = Table(found, "vgg15", "tiny-imagenet.top1")
-    gains = {row: table.number(row, "VGG15 BF") - table.number(row, "VGG15") for row in ("PC+S+F", "iPC+S")}
-    return all_of([above(gains["PC+S+F"]), at_most(gains["iPC+S"])]), table.scale
+@claim("In a VGG15, BF helps PC+S+F and not iPC+S", "vgg15", "tiny-imagenet.top1")
+def _(table: Numbers) -> Finding:
+    gains = {row: table(row, "VGG15 BF") - table(row, "VGG15") for row in ("PC+S+F", "iPC+S")}
+    return all_of([above(gains["PC+S+F"]), at_most(gains["iPC+S"])])

@@ -1,4 +1,4 @@
-"""Hyper-parameters of a cell: from a search if there was one, else from the nearest search, else from a table.
+"""Hyper-parameters of a cell: those of the nearest preset, else of a table.
 
 Presets are what ``deeppc search`` left behind for (data set, net, normalisation, algorithm). Where a cell has none of
 its own it takes, as the paper does, that without normalisation; then that of the same algorithm in the net of the
@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deeppc.training.config import TrainConfig, algorithm_options
+from deeppc import presets
+from deeppc.core.algorithms import known_options
 
 # Where no search has been made. The activities' rate is safe rather than best; spiking precision bears a larger one.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -30,7 +31,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 LIKE = {"pc+s": "pc+s+f", "pc+d": "pc+s+f", "pc+d+f": "pc+s+f", "pc+l+f": "pc+s+f", "pc+f": "pc"}
 NUDGED = {"beta": 0.5}  # for centre nudging, if it was not searched for: with 1 a negative sign mirrors the target
 LEVELS = {"mlp": 4, "vgg5": 5, "vgg7": 7, "vgg10": 10, "vgg15": 15, "resnet10": 10, "resnet18": 18}
-TUNED = ("activation", "lr_w", "weight_decay", *algorithm_options(TrainConfig()))  # what a preset may decide here
 
 
 class Task(NamedTuple):
@@ -43,7 +43,7 @@ class Task(NamedTuple):
 
 
 def settings_for(task: Task, folder: Path | None = None) -> tuple[dict[str, Any], str]:
-    """Hyper-parameters as fields of a :class:`TrainConfig`, and a few words on where they come from.
+    """Return hyper-parameters by name, and a few words on where they come from.
 
     ``folder`` holds the presets; None: the package's own.
     """
@@ -76,13 +76,12 @@ def _distance(other: Task, task: Task) -> tuple[bool | int, ...]:
 
 @cache
 def _presets(folder: Path | None) -> dict[Task, tuple[str, dict[str, Any]]]:
-    """All presets: their names, and the settings that they state."""
-    from deeppc import presets
-
+    """All presets: their names, and what they decide of the hyper-parameters."""
+    tuned = {"activation", "lr_w", "weight_decay", *known_options()}
     found = {}
     for name in presets.names(folder):
         preset = presets.load(name, folder)
         config = preset.config()
         task = Task(config.dataset, config.model, config.norm, config.algorithm)
-        found[task] = name, {key: getattr(config, key) for key in preset.table if key in TUNED}
+        found[task] = name, {key: config.setting(key) for key in preset.table if key in tuned}
     return found

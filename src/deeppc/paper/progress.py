@@ -3,115 +3,90 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from deeppc.paper.grid import Began, Done, GridEvent, GridListener, Job, Went
-from deeppc.training.display import percent
+from deeppc.paper.run import Job
+from deeppc.report.tables import duration, percent
+from deeppc.training.pool import Begun, Done, Failed
 
 
 class Clock:
     """How much of the grid is done, by the jobs' estimated costs, and how long the rest takes at the speed so far."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self.total = sum(job.cost for job in jobs)
-        self.done = 0.0
-        self._under_way: dict[Job, float] = {}
+        self._total = sum(job.cost for job in jobs)
+        self._done: dict[Path, float] = {}
         self._start = time.monotonic()
 
-    def hear(self, event: GridEvent) -> None:
-        match event:
-            case Went():
-                self._under_way[event.job] = event.share
-            case Done():
-                self._under_way.pop(event.job, None)
-                self.done += event.job.cost
+    def note(self, job: Job, share: float) -> None:
+        self._done[job.folder] = share * job.cost
 
     @property
     def share(self) -> float:
         """Of the work, not of the number of runs."""
-        done = self.done + sum(share * job.cost for job, share in self._under_way.items())
-        return min(1.0, done / self.total) if self.total else 1.0
+        return min(1.0, sum(self._done.values()) / self._total) if self._total else 1.0
 
     @property
     def left(self) -> float | None:
         """Seconds; None while nothing is known."""
-        share = self.share
-        return (time.monotonic() - self._start) * (1 - share) / share if share > 0 else None
+        return (time.monotonic() - self._start) * (1 - self.share) / self.share if self.share > 0 else None
 
 
-class Lines:
-    """One line for each run that is over."""
+class Display:
+    """A line for each run that is over; in a terminal, below them, a bar for the grid and each run under way."""
 
-    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
-        self.console, self.clock = console, Clock(jobs)
+    def __init__(self, jobs: Sequence[Job], console: Console) -> None:
+        self.clock = Clock(jobs)
+        note = TextColumn("{task.percentage:>3.0f} %  {task.fields[note]}")
+        self.bars = Progress(
+            *(TextColumn("{task.description}"), BarColumn(), note),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._all = self.bars.add_task("all", total=1.0, note="")
+        self._tasks: dict[Path, TaskID] = {}
         self._total, self._over = len(jobs), 0
 
-    def __call__(self, event: GridEvent) -> None:
-        self.clock.hear(event)
-        if isinstance(event, Done):
+    def __call__(self, job: Job, message: Any) -> None:
+        if isinstance(message, Begun) and job.folder not in self._tasks:
+            self._tasks[job.folder] = self.bars.add_task(job.name, total=1.0, note="")
+        elif isinstance(message, float):
+            self.clock.note(job, message)
+            self.bars.update(self._tasks[job.folder], completed=message)
+        elif isinstance(message, Done | Failed):
+            self.clock.note(job, 1.0)
+            self.bars.remove_task(self._tasks.pop(job.folder))
             self._over += 1
-            words = f"[{self._over}/{self._total}] {event.job.name}: {outcome(event)}"
-            if self._over < self._total:
-                words += f"; {left(self.clock.left)} left"
-            self.console.print(Text(words), soft_wrap=True)
+            left = f"; {self._left()} left" if self._over < self._total else ""
+            words = f"[{self._over}/{self._total}] {job.name}: {_outcome(message)}{left}"
+            self.bars.console.print(Text(words), soft_wrap=True)
+        note = f"{self._over} of {self._total} runs, {self._left()} left"
+        self.bars.update(self._all, completed=self.clock.share, note=note)
 
-
-class Bars(Lines):
-    """A bar for the grid and one for each run under way, below the lines of those that are over."""
-
-    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
-        super().__init__(console, jobs)
-        self._bars = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %  {task.fields[note]}")
-        )
-        self._grid = self._bars.add_task("all", total=1.0, note="")
-        self._tasks: dict[Job, TaskID] = {}
-        self.live = Live(self._bars, console=console, transient=True, refresh_per_second=4)
-
-    def __call__(self, event: GridEvent) -> None:
-        super().__call__(event)
-        match event:
-            case Began() if event.job not in self._tasks:
-                self._tasks[event.job] = self._bars.add_task(event.job.name, total=1.0, note="")
-            case Went():
-                self._bars.update(self._tasks[event.job], completed=event.share)
-            case Done():
-                self._bars.remove_task(self._tasks.pop(event.job))
-        note = f"{self._over} of {self._total} runs, {left(self.clock.left)} left"
-        self._bars.update(self._grid, completed=self.clock.share, note=note)
+    def _left(self) -> str:
+        return "unknown time" if self.clock.left is None else f"about {duration(self.clock.left)}"
 
 
 @contextmanager
-def display(jobs: Sequence[Job], console: Console | None = None) -> Iterator[GridListener]:
-    """The listener that fits where the output goes."""
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        yield Lines(console, jobs)
-        return
-    bars = Bars(console, jobs)
-    with bars.live:
-        yield bars
+def display(jobs: Sequence[Job], console: Console | None = None) -> Iterator[Callable[[Job, Any], None]]:
+    """Yield what is to be told of every message of the pool."""
+    shown = Display(jobs, console or Console(highlight=False))
+    with shown.bars:
+        yield shown
 
 
-def outcome(event: Done) -> str:
-    run = event.run
-    if run.finished:
-        return f"test {percent(run.result['test_accuracy'])}, {duration(run.result['seconds'])}"
-    return f"{run.status}: {run.reason}"
-
-
-def left(seconds: float | None) -> str:
-    return "unknown time" if seconds is None else f"about {duration(seconds)}"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+def _outcome(message: Done | Failed) -> str:
+    if isinstance(message, Failed):
+        return f"failed: {message.reason}"
+    record = message.value
+    if record.status == "finished":
+        return f"test {percent(record.result['test_accuracy'])}, {duration(record.result['seconds'])}"
+    return f"{record.status}: {record.reason}"

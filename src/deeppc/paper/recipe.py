@@ -5,8 +5,6 @@ A recipe is one file in ``recipes/`` whose ``RECIPE`` holds all of this. Nothing
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,32 +13,32 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from deeppc.errors import ConfigError
+from deeppc.core.algorithms import known_options, options_for
+from deeppc.errors import ConfigError, nearest
+from deeppc.paper import published
 from deeppc.paper.hyper import Task, settings_for
+from deeppc.paper.matrix import Entry, Matrix
 from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Entry, Table
-from deeppc.training.config import TrainConfig, for_algorithm
+from deeppc.paper.store import Record
+from deeppc.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from deeppc.paper.pool import Run
 
 NAMES = (
     *("accuracy", "vgg15", "depth", "energy", "schedules", "auxiliary"),
     *("batchnorm", "ablation", "gap", "robustness", "time", "readings", "alpha"),
 )
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet", "digits": "digits"}
-METRICS = {"top1": "test_accuracy", "top5": "test_top5"}
+METRICS = {"top1": ("top-1", "test_accuracy"), "top5": ("top-5", "test_top5")}
 EXTRA = "extra.json"
-ABSENT = "Not in the paper."
-Measured = dict[str, Any]
-Tell = Callable[[str], None]
+Values = Mapping[tuple[str, str], published.Value]
+Variants = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a recipe's grid: what is trained there, with each seed of the scale.
+    """One place of a recipe's grid: what is trained there, and with which seeds.
 
     ``table`` is the paper's data set, ``row`` and ``column`` are as in the paper; ``hyper`` says where the
     hyper-parameters come from.
@@ -51,6 +49,7 @@ class Cell:
     column: str
     config: TrainConfig
     hyper: str
+    seeds: tuple[int, ...]
 
     def __str__(self) -> str:
         return f"{self.table} {self.row} {self.column}"
@@ -58,18 +57,27 @@ class Cell:
 
 @dataclass(frozen=True)
 class Place:
-    """A cell and its runs, one for each seed, in whatever state they are."""
+    """A cell and what the store has of it, one record for each seed."""
 
     cell: Cell
-    runs: tuple[Run, ...]
+    runs: tuple[Record, ...]
 
-    def values(self, key: str) -> tuple[Any, ...]:
-        """``key`` of the results of all finished runs."""
-        return tuple(run.result[key] for run in self.runs if run.finished)
+    @property
+    def finished(self) -> tuple[Record, ...]:
+        return tuple(run for run in self.runs if run.status == "finished")
 
     @property
     def diverged(self) -> int:
         return sum(run.status == "diverged" for run in self.runs)
+
+    def values(self, key: str) -> tuple[Any, ...]:
+        """Return ``key`` of the results of all finished runs."""
+        return tuple(run.result[key] for run in self.finished)
+
+    def accuracy(self, metric: str, paper: published.Value | None = None, note: str = "") -> Entry:
+        """Return the test accuracies in percent; ``metric`` is top1 or top5."""
+        values = tuple(100 * value for value in self.values(METRICS[metric][1]))
+        return Entry(values, paper, self.diverged, note if values else "")
 
 
 @dataclass(frozen=True)
@@ -84,9 +92,11 @@ class Evidence:
         wanted = (table, row, column)
         return next((p for p in self.places if (p.cell.table, p.cell.row, p.cell.column) == wanted), None)
 
-    def labels(self, table: str, which: str) -> list[str]:
-        """The rows or columns of a table, in the grid's order."""
-        return list(dict.fromkeys(getattr(p.cell, which) for p in self.places if p.cell.table == table))
+    def rows(self, table: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(p.cell.row for p in self.places if p.cell.table == table))
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(p.cell.column for p in self.places if p.cell.table == table))
 
     @property
     def tables(self) -> list[str]:
@@ -99,11 +109,11 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure by the stem of its files; ``draw(width=...)`` makes it."""
+class Plot:
+    """A figure by the stem of its files; ``draw()`` makes it."""
 
     stem: str
-    draw: Callable[..., Figure]
+    draw: Callable[[], Figure]
     caption: str
 
 
@@ -114,9 +124,9 @@ class Recipe:
     ``shows``    one line on what it is about.
     ``paper``    the tables and figures of the paper that it makes again; may be none.
     ``expect``   what the paper found, and what to look for.
-    ``cells``    the grid at a scale.
+    ``cells``    the whole grid; :meth:`grid` is what a scale has of it.
     ``tables``   what the finished cells come to; the claims read nothing else.
-    ``pictures`` figures, most telling first.
+    ``plots``    figures, most telling first.
     ``measure``  looks at a trained run in its folder, with the weights, and returns plain values to keep.
     ``work``     what is to be done besides training: called with the scale, the recipe's folder and a listener, it
                  leaves an ``extra.json`` there, which is part of the evidence.
@@ -127,61 +137,64 @@ class Recipe:
     paper: tuple[str, ...]
     expect: str
     cells: Callable[[Scale], list[Cell]]
-    tables: Callable[[Evidence], list[Table]]
-    pictures: Callable[[Evidence, Sequence[Table]], list[Picture]]
-    measure: Callable[[Path, Scale], Measured] | None = None
-    work: Callable[[Scale, Path, Tell], None] | None = None
+    tables: Callable[[Evidence], list[Matrix]]
+    plots: Callable[[Evidence, Sequence[Matrix]], list[Plot]]
+    measure: Callable[[Path, Scale], dict[str, Any]] | None = None
+    work: Callable[[Scale, Path, Callable[[str], None]], None] | None = None
 
     @property
     def of(self) -> str:
         """What of the paper this is, in words."""
-        return f"The paper's {', '.join(name[0].lower() + name[1:] for name in self.paper)}." if self.paper else ABSENT
+        names = ", ".join(name[0].lower() + name[1:] for name in self.paper)
+        return f"The paper's {names}." if self.paper else "Not in the paper."
+
+    def grid(self, scale: Scale) -> tuple[Cell, ...]:
+        return tuple(cell for cell in self.cells(scale) if cell.seeds)
 
 
 def find(name: str) -> Recipe:
-    """The recipe called ``name``."""
+    """Return the recipe called ``name``."""
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(NAMES)}."
-        raise ConfigError(f"There is no recipe {name!r}: {hint}")
+        raise ConfigError(f"There is no recipe {name!r}: {nearest(name, NAMES)}")
     recipe: Recipe = import_module(f"deeppc.paper.recipes.{name}").RECIPE
     return recipe
 
 
 def cell(scale: Scale, table: str, row: str, column: str, *, model: str, algorithm: str, **changes: Any) -> Cell:
-    """A cell at a scale: hyper-parameters for its data set, net and algorithm, then ``changes`` on top.
+    """Return a cell at a scale: hyper-parameters for its data set, net and algorithm, then ``changes`` on top.
 
-    All cells record diagnostics, so that every recipe can use every cell.
+    Options that the algorithm does not have are left out. All cells record diagnostics, so that every recipe can use
+    every cell.
     """
-    dataset = scale.datasets[table]
-    norm = changes.get("norm", "none")
+    dataset = scale.datasets.get(table, table)
+    norm = changes.get("norm", scale.norm)
     settings, hyper = settings_for(Task(dataset, model, norm, algorithm))
     if scale.activation is not None and (norm == "none" or scale.same_activation):
         settings, hyper = settings | {"activation": scale.activation}, f"{hyper} with {scale.activation}"
-    base = TrainConfig(
+    settings |= {"norm": norm, **changes}
+    foreign = known_options().keys() - options_for(algorithm).keys()
+    config = TrainConfig.of(
         dataset=dataset,
         model=model,
+        algorithm=algorithm,
         width=scale.width,
         epochs=scale.epochs,
+        schedule_epochs=scale.schedule_epochs,
         limit=scale.limit,
         batch_size=scale.batch_size,
         patience=scale.patience,
         select=scale.select,
         validation=scale.validation,
         diagnostics=True,
+        **{key: value for key, value in settings.items() if key not in foreign},
     )
-    config = for_algorithm(dataclasses.replace(base, **settings), algorithm)
-    return Cell(table, row, column, dataclasses.replace(config, **changes), hyper)
+    return Cell(table, row, column, config, hyper, scale.seeds_for(table, model, algorithm, norm))
 
 
 def grid(
-    scale: Scale,
-    datasets: Sequence[str],
-    rows: Sequence[str],
-    nets: Sequence[str],
-    variants: Mapping[str, Mapping[str, Any]],
+    scale: Scale, datasets: Sequence[str], rows: Sequence[str], nets: Sequence[str], variants: Variants
 ) -> list[Cell]:
-    """Data sets x algorithms x nets x variants, as far as the scale has them.
+    """Return data sets x algorithms x nets x variants.
 
     ``rows`` and ``nets`` are the paper's names, which in small letters are ours. A variant is what its name adds to
     the column (``"BF"``: ``VGG5 BF``; ``""``: nothing) and the settings that it changes.
@@ -189,41 +202,27 @@ def grid(
     return [
         cell(scale, dataset, row, f"{net} {variant}".strip(), model=net.lower(), algorithm=row.lower(), **changes)
         for dataset in datasets
-        if dataset in scale.datasets
         for row in rows
         for net in nets
-        if net.lower() in scale.models
         for variant, changes in variants.items()
     ]
 
 
-def accuracies(
-    evidence: Evidence,
-    dataset: str,
-    metric: str,
-    published: Mapping[tuple[str, str], tuple[float, float | None]],
-    title: str = "",
-) -> Table:
-    """Rows x columns of test accuracy in percent, ``metric`` top1 or top5, beside the published values."""
-    rows, columns = evidence.labels(dataset, "row"), evidence.labels(dataset, "column")
-    entries = {}
-    for row in rows:
-        for column in columns:
-            place = evidence.place(dataset, row, column)
-            if place is not None:
-                entries[row, column] = accuracy(place, metric, published.get((row, column)))
-    words = f"{title or 'Test accuracy'}, {metric_words(metric)}, %: {evidence.trained_on(dataset)}"
-    return Table(f"{dataset}.{metric}", words, tuple(rows), tuple(columns), entries)
-
-
-def accuracy(place: Place, metric: str, published: tuple[float, float | None] | None = None) -> Entry:
-    """What a cell's runs came to, in percent."""
-    values = tuple(100 * value for value in place.values(METRICS[metric]))
-    return Entry(values, published, diverged=place.diverged)
+def accuracies(evidence: Evidence, dataset: str, metric: str, paper: Values, title: str = "Test accuracy") -> Matrix:
+    """Return rows x columns of test accuracy in percent, ``metric`` top1 or top5, beside the published values."""
+    rows, columns = evidence.rows(dataset), evidence.columns(dataset)
+    entries = {
+        (row, column): place.accuracy(metric, paper.get((row, column)))
+        for row in rows
+        for column in columns
+        if (place := evidence.place(dataset, row, column)) is not None
+    }
+    words = f"{title}, {METRICS[metric][0]}, %: {evidence.trained_on(dataset)}"
+    return Matrix(f"{dataset}.{metric}", words, rows, columns, entries)
 
 
 def best_of(places: Sequence[Place]) -> Place:
-    """The one whose runs did best on what selects the epoch: held-out images, or (the paper's way) test images."""
+    """Return the one whose runs did best on what selects the epoch: held-out images, or (the paper's way) the test."""
 
     def selected(place: Place) -> float:
         values = [x for x in place.values("validation_accuracy") if x is not None] or place.values("test_accuracy")
@@ -232,19 +231,39 @@ def best_of(places: Sequence[Place]) -> Place:
     return max(places, key=selected)
 
 
-def metric_words(metric: str) -> str:
-    return {"top1": "top-1", "top5": "top-5"}[metric]
-
-
-def dot_plots(made: Sequence[Table], title: str, by: str = "column") -> list[Picture]:
-    """A figure of each table, with ours and the paper's; each belongs to a data set, which its title names."""
+def dot_plots(made: Sequence[Matrix], title: str, by: str = "column") -> list[Plot]:
+    """Return a figure of each table, with ours and the paper's; each belongs to a data set, which its title names."""
     from deeppc.paper.figures import dots
 
-    return [
-        Picture(
-            table.name.replace(".", "-"),
-            partial(dots, table, title=f"{title}, {DATASETS[table.name.split('.')[0]]}", by=by),
-            f"{table.title}.",
-        )
-        for table in made
-    ]
+    def named(matrix: Matrix) -> str:
+        return f"{title}, {DATASETS[matrix.name.split('.')[0]]}"
+
+    return [Plot(m.name.replace(".", "-"), partial(dots, m, title=named(m), by=by), f"{m.title}.") for m in made]
+
+
+def accuracy_recipe(
+    *,
+    datasets: Mapping[str, tuple[str, ...]],
+    rows: Sequence[str],
+    nets: Sequence[str],
+    variants: Variants,
+    title: str,
+    figure: str,
+    by: str = "column",
+    **words: Any,
+) -> Recipe:
+    """Return a recipe that is a grid of trainings and a table of accuracies for each data set and metric."""
+
+    def tables(evidence: Evidence) -> list[Matrix]:
+        return [
+            accuracies(evidence, dataset, metric, published.table(words["name"], dataset, metric), title)
+            for dataset in evidence.tables
+            for metric in datasets[dataset]
+        ]
+
+    return Recipe(
+        cells=lambda scale: grid(scale, tuple(datasets), rows, nets, variants),
+        tables=tables,
+        plots=lambda evidence, made: dot_plots(made, figure, by),
+        **words,
+    )

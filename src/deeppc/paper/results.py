@@ -13,23 +13,23 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from deeppc.errors import RunError
-from deeppc.files import read_json, replacing, write_json
-from deeppc.paper import tables as tabular
-from deeppc.paper.pool import Run
-from deeppc.paper.recipe import Cell, Evidence, Picture, Place, Recipe
+from deeppc.files import read_json, write_json, write_text
+from deeppc.paper.matrix import HOW_TO_READ, Matrix, by_value, from_json, to_json
+from deeppc.paper.recipe import Evidence, Place, Plot, Recipe
 from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Table
-from deeppc.runs.folder import MANIFEST, provenance
-from deeppc.training.config import TrainConfig, to_table
+from deeppc.paper.store import Record
+from deeppc.report.tables import UNKNOWN, Table
+from deeppc.runs.provenance import provenance
+from deeppc.training.config import to_table
 
-RESULT, MARKDOWN, CSV = "result.json", "result.md", "result.csv"
+RESULT = "result.json"
+TUNED = ("T", "lr_x", "momentum_x", "alpha", "k", "beta", "lr_w", "weight_decay", "activation")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Result:
     scale: str
     planned: int
     over: int
-    tables: Mapping[str, Table]
+    tables: Mapping[str, Matrix]
 
     @property
     def complete(self) -> bool:
@@ -52,38 +52,32 @@ def folder_of(out: Path, recipe: str, scale: str) -> Path:
 
 
 def read(folder: Path) -> Result | None:
-    """The result in a recipe's folder; None if there is none yet."""
+    """Return the result in a recipe's folder; None if there is none yet."""
     path = folder / RESULT
     if not path.exists():
         return None
     content = read_json(path)
     try:
-        tables = [tabular.from_json(table) for table in content["tables"]]
+        tables = {table["name"]: from_json(table) for table in content["tables"]}
         runs = content["runs"]
-        return Result(
-            content["recipe"], content["scale"]["name"], runs["planned"], runs["over"], {t.name: t for t in tables}
-        )
+        return Result(content["recipe"], content["scale"]["name"], runs["planned"], runs["over"], tables)
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} is damaged: {error!r}. Make it anew by deeppc paper run ... --render.") from error
 
 
 def write(recipe: Recipe, evidence: Evidence, folder: Path) -> Path:
     """Make tables, figures and the report from the evidence at hand. Returns the path of the report."""
-    from deeppc.paper import report
-
-    folder.mkdir(parents=True, exist_ok=True)
     tables = recipe.tables(evidence)
-    pictures = recipe.pictures(evidence, tables)
+    plots = recipe.plots(evidence, tables)
     content = record(recipe, evidence, tables)
     write_json(folder / RESULT, content)
-    for name, text in ((MARKDOWN, markdown(recipe, content, tables, pictures)), (CSV, tabular.as_csv(tables))):
-        with replacing(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    return report.write(recipe, content, tables, pictures, folder)
+    write_text(folder / "result.md", markdown(recipe, content, tables, plots))
+    write_text(folder / "result.csv", by_value(tables).csv())
+    return _page(recipe, content, tables, plots, folder)
 
 
-def record(recipe: Recipe, evidence: Evidence, tables: Sequence[Table]) -> dict[str, Any]:
-    """The content of ``result.json``."""
+def record(recipe: Recipe, evidence: Evidence, tables: Sequence[Matrix]) -> dict[str, Any]:
+    """Return the content of ``result.json``."""
     runs = [run for place in evidence.places for run in place.runs]
     return {
         "recipe": recipe.name,
@@ -97,135 +91,172 @@ def record(recipe: Recipe, evidence: Evidence, tables: Sequence[Table]) -> dict[
             "failed": sum(run.status == "failed" for run in runs),
             "seconds": round(sum(run.result.get("seconds", 0.0) for run in runs), 1),
         },
-        "tables": [tabular.to_json(table) for table in tables],
+        "tables": [to_json(table) for table in tables],
         "cells": [_cell(place) for place in evidence.places],
         "extra": dict(evidence.extra),
-        "trained": _trained(run for run in runs if run.over),
-        "provenance": _provenance(evidence.scale),
+        "trained": _trained([run for run in runs if run.over]),
+        "provenance": _provenance(),
     }
 
 
 def _scale(scale: Scale) -> dict[str, Any]:
-    values = {f.name: getattr(scale, f.name) for f in dataclasses.fields(scale)}
-    return {**values, "datasets": dict(scale.datasets), "seeds": list(scale.seeds), "models": list(scale.models)}
+    """The fields as JSON has them, which knows no tuples."""
+    plain = {**dataclasses.asdict(scale), "datasets": dict(scale.datasets)}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
 
 def _cell(place: Place) -> dict[str, Any]:
-    config = {key: value for key, value in to_table(place.cell.config).items() if key not in ("seed", "data_dir")}
-    cell: Cell = place.cell
+    cell = place.cell
     return {
         "table": cell.table,
         "row": cell.row,
         "column": cell.column,
         "hyper_parameters": cell.hyper,
-        "runs": [_run(run) for run in place.runs],
-        "config": config,
+        "runs": [
+            {"seed": seed, "folder": run.folder.name, "status": run.status, "reason": run.reason or None, **run.result}
+            for seed, run in zip(cell.seeds, place.runs, strict=True)
+        ],
+        "config": {k: v for k, v in to_table(cell.config).items() if k not in ("seed", "data_dir")},
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
-    return {
-        "seed": run.seed,
-        "folder": run.folder.name,
-        "status": run.status,
-        "reason": run.reason or None,
-        **run.result,
-    }
-
-
-def _trained(runs: Iterable[Run]) -> dict[str, Any]:
+def _trained(runs: Sequence[Record]) -> dict[str, Any]:
     """When, by which commands, at which commits and with how many threads the runs were trained: all that there are."""
-    manifests = [read_json(run.folder / MANIFEST) for run in runs]
-    commits = [m["git"]["commit"] + (" with changes" if m["git"]["dirty"] else "") for m in manifests if m["git"]]
+    found = [run.manifest for run in runs]
     return {
-        "first": min((m["started"] for m in manifests), default=None),
-        "last": max((m.get("updated", m["started"]) for m in manifests), default=None),
-        "commands": sorted({shlex.join(m["command"]) for m in manifests}),
-        "commits": sorted(set(commits)),
-        "threads": sorted({m["machine"]["threads"] for m in manifests}),
+        "first": min((m["started"] for m in found), default=None),
+        "last": max((m.get("updated", m["started"]) for m in found), default=None),
+        "commands": sorted({shlex.join(m["command"]) for m in found}),
+        "commits": sorted({_commit(m["git"]) for m in found if m["git"]}),
+        "threads": sorted({m["machine"]["threads"] for m in found}),
     }
 
 
-def _provenance(scale: Scale) -> dict[str, Any]:
-    """Of the command that made these files."""
-    from deeppc.training.parts import choose_device
+def _commit(git: Mapping[str, Any] | None) -> str:
+    return "not in git" if git is None else git["commit"] + (" with changes" if git["dirty"] else "")
 
-    known = provenance(TrainConfig(seed=scale.seeds[0]), choose_device("auto").type)
+
+def _provenance() -> dict[str, Any]:
+    """Of the command that made these files."""
+    known = provenance()
     return {
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written": known["started"],
         "command": shlex.join(known["command"]),
         **{key: known[key] for key in ("versions", "git")},
         "machine": {key: value for key, value in known["machine"].items() if key != "host"},
     }
 
 
-def markdown(recipe: Recipe, content: Mapping[str, Any], tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
-    """The tables, what they mean, and how they came about."""
-    lines = [f"# {recipe.shows}", "", f"{recipe.of} {recipe.expect}", "", setting(content)]
-    lines += [tabular.HOW_TO_READ, ""]
-    for picture in pictures:
-        lines += [f"![{picture.caption}]({picture.stem}.svg)", ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", tabular.markdown(table)]
-    if recipe_cells := content["cells"]:
-        lines += ["## Hyper-parameters", "", *hyper_parameters(recipe_cells), ""]
-    lines += trouble(content)
+def markdown(recipe: Recipe, content: Mapping[str, Any], tables: Sequence[Matrix], plots: Sequence[Plot]) -> str:
+    """Return the tables, what they mean, and how they came about."""
+    settings = setting(content)
+    lines = [f"# {recipe.shows}", "", f"{recipe.of} {recipe.expect}", "", settings, HOW_TO_READ, ""]
+    for plot in plots:
+        lines += [f"![{plot.caption}]({plot.stem}.svg)", ""]
+    for matrix in tables:
+        lines += [f"## {matrix.title}", "", dataclasses.replace(matrix.table(), title="").markdown()]
+    for heading, found in (("Hyper-parameters", sources(content)), ("Runs without a result", trouble(content))):
+        if found:
+            lines += [f"## {heading}", "", *(f"- {line}" for line in found), ""]
     lines += ["## Provenance", "", *(f"- {name}: {value}" for name, value in facts(content).items())]
     return "\n".join(lines) + "\n"
 
 
+def _page(
+    recipe: Recipe, content: Mapping[str, Any], tables: Sequence[Matrix], plots: Sequence[Plot], folder: Path
+) -> Path:
+    from deeppc.report import pages
+
+    runs = content["runs"]
+    kind = "good" if runs["over"] == runs["planned"] else "warn"
+    sections: list[tuple[str, list[Any]]] = [
+        ("", [pages.picture(plot.draw(), folder, plot.stem, plot.caption) for plot in plots]),
+        *((matrix.title, [dataclasses.replace(matrix.table(), title="")]) for matrix in tables),
+        ("", [HOW_TO_READ]),
+    ]
+    if found := trouble(content):
+        sections.append(("Runs without a result", found))
+    if content["cells"]:
+        sections.append(("Cells and their settings", [_settings(content)]))
+    sections.append(("Provenance", [{name: value.replace("`", "") for name, value in facts(content).items()}]))
+    return pages.write(
+        folder / "report.html",
+        "sections.html",
+        title=recipe.shows,
+        eyebrow=f"deeppc · {recipe.of}",
+        lead=[recipe.expect],
+        notes=[(setting(content).replace("**", ""), kind)],
+        sections=sections,
+    )
+
+
+def _settings(content: Mapping[str, Any]) -> Table:
+    """Every cell, with the settings that were tuned."""
+
+    def short(value: object) -> str:
+        return UNKNOWN if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    rows = [
+        [
+            f"{cell['row']} {cell['column']}",
+            cell["hyper_parameters"],
+            *(short(cell["config"].get(key)) for key in TUNED),
+            ", ".join(f"{run['seed']}: {run['status']}" for run in cell["runs"]),
+        ]
+        for cell in content["cells"]
+    ]
+    return Table(["cell", "settings from", *TUNED, "seeds"], rows)
+
+
 def setting(content: Mapping[str, Any]) -> str:
-    """The scale in a sentence, and how much of the grid is there."""
+    """Return the scale in a sentence, and how much of the grid is there."""
     s, runs = content["scale"], content["runs"]
     if not runs["planned"]:
         return f"Scale {s['name']}: networks at width {s['width']:g}, {s['rounds']} rounds."
     images = "all training images" if s["limit"] is None else f"{s['limit']:,} training images"
     stop = "" if s["patience"] is None else f", stopped after {s['patience']} without gain"
+    norm = "" if s["norm"] == "none" else f", {s['norm'].upper()} unless said otherwise"
     seeds = f"seed{'s' if len(s['seeds']) > 1 else ''} {', '.join(map(str, s['seeds']))}"
     held_out = f"on held-out images ({100 * s['validation']:g} % of the data set's training images)"
     chosen = held_out if s["select"] == "validation" else "on the test set, as in the paper"
     done = "" if runs["over"] == runs["planned"] else f" **{runs['over']} of {runs['planned']} runs are there.**"
     return (
-        f"Scale {s['name']}: width {s['width']:g}, {images} in batches of {s['batch_size']}, at most {s['epochs']} "
-        f"epochs{stop}, {seeds}; the epoch is selected {chosen}.{done}"
+        f"Scale {s['name']}: width {s['width']:g}{norm}, {images} in batches of {s['batch_size']}, at most "
+        f"{s['epochs']} epochs{stop}, {seeds}; the epoch is selected {chosen}.{done}"
     )
 
 
-def hyper_parameters(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line for each source, with the cells that took it."""
-    sources: dict[str, list[str]] = {}
-    for cell in cells:
-        sources.setdefault(cell["hyper_parameters"], []).append(f"{cell['row']} {cell['column']}")
-    if len(sources) == 1:
-        return [f"- {source}: all cells" for source in sources]
-    return [f"- {source}: {', '.join(dict.fromkeys(names))}" for source, names in sources.items()]
+def sources(content: Mapping[str, Any]) -> list[str]:
+    """Return one line for each source of hyper-parameters, with the cells that took it."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in content["cells"]:
+        found.setdefault(cell["hyper_parameters"], {})[f"{cell['row']} {cell['column']}"] = None
+    return [f"{source}: {', '.join(cells) if len(found) > 1 else 'all cells'}" for source, cells in found.items()]
 
 
 def trouble(content: Mapping[str, Any]) -> list[str]:
-    """The runs that came to no result, with the reasons."""
-    found = [
-        f"- {cell['row']} {cell['column']}, seed {run['seed']}: {run['status']}. {run['reason'] or ''}".rstrip()
+    """Return the runs that came to no result, with the reasons."""
+    return [
+        f"{cell['row']} {cell['column']}, seed {run['seed']}: {run['status']}. {run['reason'] or ''}".rstrip()
         for cell in content["cells"]
         for run in cell["runs"]
         if run["status"] in ("diverged", "failed")
     ]
-    return ["## Runs without a result", "", *found, ""] if found else []
 
 
 def facts(content: Mapping[str, Any]) -> dict[str, str]:
-    """Provenance in words."""
-    p, machine, t = content["provenance"], content["provenance"]["machine"], content["trained"]
-    git = p["git"]
-    where = machine["accelerator"] or machine["processor"]
+    """Return the provenance in words."""
+    p, t, runs = content["provenance"], content["trained"], content["runs"]
+    machine = p["machine"]
     known = {
         "trained": f"{t['first']} to {t['last']}, threads in each run: {' or '.join(map(str, t['threads']))}",
         "by": ", ".join(f"`{command}`" for command in t["commands"]),
         "at commit": ", ".join(t["commits"]) or "not in git",
-        "time": f"{content['runs']['seconds'] / 3600:.2f} hours of training in {content['runs']['over']} runs",
+        "time": f"{runs['seconds'] / 3600:.2f} hours of training in {runs['over']} runs",
     }
     return (known if t["first"] else {}) | {
         "tables and figures": f"{p['written']}, by `{p['command']}`",
-        "commit": "not in git" if git is None else git["commit"] + (" with changes" if git["dirty"] else ""),
+        "commit": _commit(p["git"]),
         "versions": ", ".join(f"{name} {version}" for name, version in p["versions"].items()),
-        "machine": f"{where}, {machine['cores']} cores",
+        "machine": f"{machine['accelerator'] or machine['processor']}, {machine['cores']} cores",
     }

@@ -1,22 +1,31 @@
-"""``deeppc paper``: run a recipe, list the recipes and what is at hand of them."""
+"""Plan recipes, train what they lack, and write their results.
+
+plans = [plan("gap", "laptop", Path("paper"))]
+run(plans, jobs(plans), processes=2)
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from deeppc.errors import ConfigError
 from deeppc.files import read_json
-from deeppc.paper import cost, grid, pool, results
-from deeppc.paper.grid import GridListener, Job
-from deeppc.paper.recipe import EXTRA, NAMES, Cell, Evidence, Place, Recipe, Tell, find
+from deeppc.paper import results, store
+from deeppc.paper.hyper import LEVELS
+from deeppc.paper.recipe import EXTRA, NAMES, Cell, Evidence, Place, Recipe, find
 from deeppc.paper.scales import ALL_DATA, NETS, SCALES, Scale, scale_for
-from deeppc.training.config import TrainConfig
+from deeppc.paper.store import Record, Store
+from deeppc.training import pool
+from deeppc.training.config import TrainConfig, replace
+from deeppc.training.events import BatchDone, Event, Started
+
+TOLD_EVERY = 50  # batches between two messages on how far a run is
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,9 @@ class Plan:
     scale: Scale
     cells: tuple[Cell, ...]
     out: Path
+    store: Store
     data_dir: Path = Path("data")
+    records: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -37,73 +48,138 @@ class Plan:
         changed = self.scale != dataclasses.replace(usual, seeds=seeds)
         return results.folder_of(self.out, self.recipe.name, self.scale.name + ("-changed" if changed else ""))
 
-    def config(self, cell: Cell, seed: int) -> TrainConfig:
-        config = dataclasses.replace(cell.config, seed=seed, data_dir=self.data_dir)
-        return dataclasses.replace(config, run_dir=pool.folder_of(self.out, config))
+    def record(self, cell: Cell, seed: int) -> Record:
+        """Return the state of a run, as this recipe sees it: finished once its own measurements are there, too."""
+        found = self.store.find(replace(cell.config, seed=seed))
+        lacking = self.recipe.measure is not None and self.recipe.name not in found.measured
+        return dataclasses.replace(found, status="unfinished") if found.status == "finished" and lacking else found
 
-    def jobs(self, only: str | None = None) -> list[Job]:
-        """What is left to do, all cells of the first seed first. ``only`` is a pattern such as ``*VGG10*``."""
+    def todo(self, only: str | None = None) -> list[tuple[Cell, int]]:
+        """Return the cells and seeds that are left. ``only`` is a pattern such as ``*VGG10*``."""
         wanted = [cell for cell in self.cells if only is None or fnmatch.fnmatchcase(str(cell).lower(), only.lower())]
-        if only is not None and not wanted:
-            raise ConfigError(f"--only {only}: no cell is called so. There are {'; '.join(map(str, self.cells))}.")
-        jobs: dict[Path, Job] = {}  # by folder: two cells of a recipe may be one training
-        for seed, cell in itertools.product(self.scale.seeds, wanted):
-            if not (found := self._run(cell, seed)).over:
-                name, config = f"{cell.row} {cell.column}, {cell.table}, seed {seed}", self.config(cell, seed)
-                jobs.setdefault(found.folder, Job(name, config, self.recipe.name, self.scale, cost.seconds(config)))
-        return list(jobs.values())
+        return [(cell, seed) for cell in wanted for seed in cell.seeds if not self.record(cell, seed).over]
 
     def evidence(self) -> Evidence:
-        """All that is there by now."""
-        extra = self.folder / EXTRA
-        places = tuple(Place(cell, tuple(self._run(cell, seed) for seed in self.scale.seeds)) for cell in self.cells)
-        return Evidence(self.scale, places, read_json(extra) if extra.exists() else {})
-
-    def _run(self, cell: Cell, seed: int) -> pool.Run:
-        folder = pool.folder_of(self.out, dataclasses.replace(cell.config, seed=seed))
-        return pool.look(folder, seed, self.recipe.name)
+        """Return all that is there by now."""
+        places = tuple(Place(cell, tuple(self.record(cell, seed) for seed in cell.seeds)) for cell in self.cells)
+        folders = [self.folder, *([self.records / self.folder.name] if self.records is not None else [])]
+        extra = next((folder / EXTRA for folder in folders if (folder / EXTRA).exists()), None)
+        return Evidence(self.scale, places, read_json(extra) if extra is not None else {})
 
 
-def plan(name: str, scale: str, out: Path, data_dir: Path = Path("data"), **overrides: Any) -> Plan:
-    """The recipe called ``name`` at a scale. ``overrides`` are fields of :class:`Scale`; None leaves as it is."""
+@dataclass(frozen=True)
+class Job:
+    """One training, and the recipes that measure it. ``cost`` is in seconds of one core, only roughly."""
+
+    name: str
+    folder: Path
+    config: TrainConfig
+    measures: Mapping[str, Scale]
+    cost: float
+
+
+def plan(
+    name: str,
+    scale: str,
+    out: Path,
+    data_dir: Path = Path("data"),
+    *,
+    records: Path | None = None,
+    store: Store | None = None,
+    **overrides: Any,
+) -> Plan:
+    """Plan the recipe called ``name`` at a scale. ``overrides`` are fields of :class:`Scale`; None leaves as it is.
+
+    ``records`` is a folder of finished cells beside those in ``out``; recipes that share a ``store`` read it once.
+    """
     recipe = find(name)
     chosen = scale_for(scale, name, **overrides)
     for what, given, known in (("models", chosen.models, NETS), ("datasets", chosen.datasets, ALL_DATA)):
         if unknown := [x for x in given if x not in known]:
             raise ConfigError(f"--{what}: the paper has no {', '.join(unknown)}. Choose among {', '.join(known)}.")
-    cells = tuple(recipe.cells(chosen))
+    cells = recipe.grid(chosen)
     if not cells and recipe.work is None:
         raise ConfigError(f"The recipe {name} has no cell with these data sets and networks: choose others.")
-    return Plan(recipe, chosen, cells, out, data_dir)
+    return Plan(recipe, chosen, cells, out, store or Store(out, records), data_dir, records)
+
+
+def jobs(plans: Sequence[Plan], only: str | None = None) -> list[Job]:
+    """Return what is left to do, all of the first seed first, cheap runs first. What plans share is done once."""
+    found: dict[Path, Job] = {}
+    for planned in plans:
+        for cell, seed in planned.todo(only):
+            config = replace(cell.config, seed=seed, data_dir=planned.data_dir)
+            folder = planned.store.folder(config)
+            name = f"{cell.row} {cell.column}, {cell.table}, seed {seed}"
+            job = found.setdefault(folder, Job(name, folder, replace(config, run_dir=folder), {}, cost(config)))
+            if planned.recipe.measure is not None:
+                measures = {**job.measures, planned.recipe.name: planned.scale}
+                found[folder] = dataclasses.replace(job, measures=measures)
+    if only is not None and not any(fnmatch.fnmatchcase(str(c).lower(), only.lower()) for p in plans for c in p.cells):
+        there = "; ".join(str(cell) for planned in plans for cell in planned.cells)
+        raise ConfigError(f"--only {only}: no cell is called so. There are {there}.")
+    return sorted(found.values(), key=lambda job: (job.config.seed, job.cost))
 
 
 def run(
-    planned: Plan,
+    plans: Sequence[Plan],
     todo: Sequence[Job],
-    workers: int = 1,
-    listener: GridListener = lambda event: None,
-    tell: Tell = lambda text: None,
-) -> Path:
-    """Perform ``todo`` (of :meth:`Plan.jobs`), then write the result. Returns the report's path.
+    processes: int = 1,
+    on_message: Callable[[Job, Any], None] = lambda job, message: None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Path]:
+    """Do ``todo`` (of :func:`jobs`), then write the results. Returns the paths of the reports.
 
-    The result is written on an interruption, too: of what is there.
+    On an interruption the results of what is there are written, too.
     """
     from deeppc.data import load
 
-    for name in sorted({job.config.dataset for job in todo}):
-        load(name, planned.data_dir)  # whatever is wrong with the data is said before anything is trained
+    for name, data_dir in sorted({(job.config.dataset, job.config.data_dir) for job in todo}):
+        load(name, data_dir)  # whatever is wrong with the data is said before anything is trained
+
+    def note(job: Job, message: Any) -> None:
+        for planned in plans:
+            if isinstance(message, pool.Failed):
+                planned.store.fail(job.config, message.reason, message.traceback)
+            if isinstance(message, pool.Done | pool.Failed):
+                planned.store.update(job.config)
+        on_message(job, message)
+
     try:
-        grid.run(todo, workers, listener)
-        if planned.recipe.work is not None:
-            planned.folder.mkdir(parents=True, exist_ok=True)
-            planned.recipe.work(planned.scale, planned.folder, tell)
+        pool.run(perform, todo, processes, note)
+        for planned in plans:
+            if planned.recipe.work is not None:
+                planned.folder.mkdir(parents=True, exist_ok=True)
+                planned.recipe.work(planned.scale, planned.folder, tell)
     finally:
-        path = render(planned)
-    return path
+        paths = [render(planned) for planned in plans]
+    return paths
+
+
+def perform(job: Job, send: pool.Send) -> Record:
+    """Train and measure a job; called in a worker. Sends the share that is done, now and then."""
+    batches = 0
+
+    def callback(event: Event) -> None:
+        nonlocal batches
+        if isinstance(event, Started):
+            batches = event.batches
+        elif isinstance(event, BatchDone) and event.batch % TOLD_EVERY == 0:
+            send(((event.epoch - 1) * batches + event.batch) / (batches * job.config.epochs))
+
+    measures = {name: partial(_measure, name, scale) for name, scale in job.measures.items()}
+    store.complete(job.config, measures, callback)
+    return store.read(job.folder)
+
+
+def _measure(name: str, scale: Scale, folder: Path) -> dict[str, Any]:
+    measure = find(name).measure
+    assert measure is not None, "the job says so"
+    return measure(folder, scale)
 
 
 def render(planned: Plan) -> Path:
-    """Write the result of what is there, without any training."""
+    """Write the result of what is there, without any training. Returns the path of the report."""
     return results.write(planned.recipe, planned.evidence(), planned.folder)
 
 
@@ -118,30 +194,46 @@ ELSEWHERE = {
 }
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A recipe, and what there is of it: runs that are over of those planned, by scale."""
-
-    name: str
-    paper: tuple[str, ...]
-    shows: str
-    at_hand: dict[str, str]
-
-
-def listed(out: Path) -> list[Listed]:
-    """All recipes, with the state of their results in ``out``."""
-    return [_listed(find(name), out) for name in NAMES]
+def at_hand(out: Path) -> dict[str, dict[str, str]]:
+    """For each recipe and scale, how much of the result is in ``out``."""
+    found: dict[str, dict[str, str]] = {}
+    for name in NAMES:
+        read = {scale: results.read(results.folder_of(out, name, scale)) for scale in SCALES}
+        found[name] = {
+            scale: "complete" if result.complete else f"{result.over} of {result.planned} runs"
+            for scale, result in read.items()
+            if result is not None
+        }
+    return found
 
 
-def _listed(recipe: Recipe, out: Path) -> Listed:
-    at_hand = {}
-    for scale in SCALES:
-        found = results.read(results.folder_of(out, recipe.name, scale))
-        if found is not None:
-            at_hand[scale] = "complete" if found.complete else f"{found.over} of {found.planned} runs"
-    return Listed(recipe.name, recipe.paper, recipe.shows, at_hand)
+SPEED = 2e10  # multiply-adds per second of one core of a recent CPU, in convolutions of a narrow net
+# Multiply-adds of a forward pass at width 1 for an image of 32 x 32; and, averaged over them, the inference steps that
+# are left when the wave arrives, if T = L.
+SIZES = {
+    "mlp": (9.2e5, 1.2),
+    "vgg5": (1.64e8, 2.6),
+    "vgg7": (1.83e8, 3.4),
+    "vgg10": (4.45e8, 4.2),
+    "vgg15": (3.15e8, 6.7),
+    "resnet10": (2.53e8, 5.4),
+    "resnet18": (5.55e8, 9.4),
+}
+# Training images, test images, and the area of an image relative to 32 x 32.
+IMAGES = {
+    "digits": (1438, 359, 1),
+    "cifar10": (50_000, 10_000, 1),
+    "cifar100": (50_000, 10_000, 1),
+    "tiny-imagenet": (100_000, 10_000, 4),
+}
 
 
-def estimate(todo: Sequence[Job], workers: int) -> float:
-    """Seconds that jobs will take, roughly, with so many processes of one core each."""
-    return sum(job.cost for job in todo) / workers
+def cost(config: TrainConfig) -> float:
+    """Estimate the seconds of a run on one core, to weigh jobs by; the display corrects the speed as runs finish."""
+    train, test, area = IMAGES[config.dataset]
+    held = round(config.validation * train) if config.select == "validation" else test
+    images = min(config.limit or train, train - (held if config.select == "validation" else 0))
+    macs, left = SIZES[config.model]
+    steps = left if config.algorithm == "bp" else left + max(0, (config.setting("T") or 0) - LEVELS[config.model])
+    passes = {"bp": 3.0, "ipc": 2 + 3 * steps}.get(config.algorithm.split("+")[0], 2 + 2 * steps)
+    return 0.5 + macs * config.width**2 * area * (config.epochs * (passes * images + held) + test) / SPEED

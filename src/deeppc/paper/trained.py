@@ -6,18 +6,17 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from deeppc.core.graph import Graph
-from deeppc.runs.folder import BEST, saved_config
-from deeppc.training.parts import Parts, prepare
+from deeppc.runs.folder import RunFolder
+from deeppc.training.builder import Parts, build, saved_config
 
 
-def load_trained(folder: Path) -> Parts:
-    """Network with the weights of the selected epoch, algorithm and data, as they were trained."""
-    parts = prepare(saved_config(folder))
-    parts.net.load_state_dict(load_file(folder / BEST))
+def untrained(folder: Path) -> Parts:
+    """Return network, algorithm and data as they were before the first batch."""
+    return build(saved_config(folder))
+
+
+def trained(folder: Path) -> Parts:
+    """Return them with the weights of the selected epoch."""
+    parts = untrained(folder)
+    parts.net.load_state_dict(load_file(RunFolder(folder).best))
     return parts
-
-
-def untrained(folder: Path) -> Graph:
-    """The network as it was before the first batch."""
-    return prepare(saved_config(folder)).net

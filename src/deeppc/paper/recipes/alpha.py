@@ -10,21 +10,18 @@ in backprop epochs (multiply-adds that the engine counts, so that no machine and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise, product
-from pathlib import Path
 from typing import Any
 
-from deeppc.paper.recipe import Cell, Evidence, Picture, Recipe, accuracies, cell, dot_plots
+from deeppc.paper.matrix import Entry, Matrix
+from deeppc.paper.recipe import Cell, Evidence, Recipe, accuracies, cell, dot_plots
 from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Entry, Table
+from deeppc.report.tables import number
 from deeppc.training.config import TrainConfig
 
 ALPHAS = (0.0, 0.001, 0.01, 0.05)
-ALGORITHMS = ("PC+S+F", "iPC+S")
-GOALS = {"VGG5": 35, "VGG10": 25}  # percent of held-out images
 RATES: dict[str, Any] = {
     "lr_x": 0.5,
     "lr_w": 1e-3,
@@ -36,45 +33,38 @@ RATES: dict[str, Any] = {
 
 
 def cells(scale: Scale) -> list[Cell]:
-    if "cifar10" not in scale.datasets:
-        return []
     made = []
-    for net, algorithm in product(GOALS, ALGORITHMS):
-        if net.lower() in scale.models:
-            column, common = f"{net} {algorithm}", {**RATES, "model": net.lower(), "norm": "bf"}
-            made.append(cell(scale, "cifar10", "BP", column, algorithm="bp", **common))
-            for alpha in ALPHAS:
-                row = f"alpha {alpha:g}"
-                made.append(cell(scale, "cifar10", row, column, algorithm=algorithm.lower(), alpha=alpha, **common))
+    for net, algorithm in product(("VGG5", "VGG10"), ("PC+S+F", "iPC+S")):
+        column, common = f"{net} {algorithm}", {**RATES, "model": net.lower(), "norm": "bf"}
+        made.append(cell(scale, "cifar10", "BP", column, algorithm="bp", **common))
+        for alpha in ALPHAS:
+            row = f"alpha {alpha:g}"
+            made.append(cell(scale, "cifar10", row, column, algorithm=algorithm.lower(), alpha=alpha, **common))
     return [replace(place, hyper="the same for all: lr_x 0.5, lr_w 0.001, T = L, BF") for place in made]
 
 
-def tables(evidence: Evidence) -> list[Table]:
+def tables(evidence: Evidence) -> list[Matrix]:
     return [accuracies(evidence, "cifar10", "top1", {}, "Test accuracy after equal epochs"), _work(evidence)]
 
 
-def _work(evidence: Evidence) -> Table:
+def _work(evidence: Evidence) -> Matrix:
     """Until the goal is reached on held-out images, in backprop epochs; runs that do not reach it are counted."""
+    goal = evidence.scale.goal
     entries = {}
     for place in evidence.places:
-        goal = GOALS[place.cell.column.split()[0]] / 100
-        epochs = [_epochs_until(goal, run.folder) for run in place.runs if run.finished]
-        reached = tuple(e * _cost(place.cell.config) for e in epochs if e is not None)
+        epochs = [epochs_until(goal / 100, run.metrics()) for run in place.finished]
+        cost = relative_cost(place.cell.config) if epochs else 1.0
         missed = sum(e is None for e in epochs)
-        note = f"{missed} never" if missed else ""
-        entries[place.cell.row, place.cell.column] = Entry(reached, note=note)
-    goals = ", ".join(f"{net} {goal} %" for net, goal in GOALS.items())
-    rows, columns = evidence.labels("cifar10", "row"), evidence.labels("cifar10", "column")
-    title = f"Backprop epochs of work until a held-out accuracy ({goals}) is reached"
-    return Table("cifar10.work", title, tuple(rows), tuple(columns), entries)
+        reached = tuple(e * cost for e in epochs if e is not None)
+        entries[place.cell.row, place.cell.column] = Entry(reached, note=f"{missed} never" if missed else "")
+    title = f"Backprop epochs of work until a held-out accuracy of {goal} % is reached"
+    return Matrix("cifar10.work", title, evidence.rows("cifar10"), evidence.columns("cifar10"), entries)
 
 
-def _epochs_until(goal: float, folder: Path) -> float | None:
+def epochs_until(goal: float, metrics: Sequence[Mapping[str, Any]]) -> float | None:
     """Epochs until the accuracy on held-out images is ``goal``, between two epochs on a straight line; or None."""
-    from deeppc.report.records import number, read_run
-
     curve = [(0.0, 0.0)]
-    for line in read_run(folder).metrics:
+    for line in metrics:
         value = line.get("test_accuracy", line.get("validation_accuracy"))  # of the one that selects
         curve.append((float(line["epoch"]), number(value)))
     for (e0, a0), (e1, a1) in pairwise(curve):
@@ -83,27 +73,21 @@ def _epochs_until(goal: float, folder: Path) -> float | None:
     return None
 
 
-@cache
-def _cost(config: TrainConfig) -> float:
-    """Multiply-adds of a step relative to a backprop step."""
+def relative_cost(config: TrainConfig) -> float:
+    """Return the multiply-adds of a step relative to a backprop step."""
     import torch
 
-    from deeppc.bench.steps import cost, multiply_adds
     from deeppc.core.algorithms import Algorithm
+    from deeppc.diagnostics.work import multiply_adds, step_cost
     from deeppc.models import build
-    from deeppc.training.config import algorithm_options
 
     net = build(config.model, width=config.width)
     images, labels = torch.zeros(1, 3, 32, 32), torch.zeros(1, dtype=torch.long)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
     macs = multiply_adds(net, images)
-    steps = [Algorithm.parse("bp"), Algorithm.parse(config.algorithm, **algorithm_options(config))]
-    backprop, ours = (cost(step.step(net, images, labels, optimizer).work, macs) for step in steps)
+    steps = [Algorithm.parse("bp"), config.algorithm_object()]
+    backprop, ours = (step_cost(step.step(net, images, labels, optimizer).work, macs) for step in steps)
     return ours / backprop
-
-
-def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
-    return dot_plots(made[:1], "Precision outside the spike")
 
 
 RECIPE = Recipe(
@@ -113,5 +97,5 @@ RECIPE = Recipe(
     expect="With alpha = 0 the update of PC+S+F is backprop's up to a factor for each layer, at backprop's cost.",
     cells=cells,
     tables=tables,
-    pictures=pictures,
+    plots=lambda evidence, made: dot_plots(made[:1], "Precision outside the spike"),
 )

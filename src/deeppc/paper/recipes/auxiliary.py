@@ -8,34 +8,18 @@ Expect: a drop in ResNet10, a large one in ResNet18, where energy on the skip pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from deeppc.paper.recipe import accuracy_recipe
 
-from deeppc.paper import published
-from deeppc.paper.recipe import Cell, Evidence, Picture, Recipe, accuracies, dot_plots, grid
-from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Table
-
-
-def cells(scale: Scale) -> list[Cell]:
-    variants = {"": {}, "without": {"aux": False}}
-    return grid(scale, ("cifar10",), ("iPC+S", "PC+S+F"), ("ResNet10", "ResNet18"), variants)
-
-
-def tables(evidence: Evidence) -> list[Table]:
-    paper = published.table("auxiliary", "cifar10", "top1")
-    return [accuracies(evidence, "cifar10", "top1", paper, "Test accuracy with and without auxiliary nodes")]
-
-
-def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
-    return dot_plots(made, "Auxiliary nodes on skip paths", by="row")
-
-
-RECIPE = Recipe(
+RECIPE = accuracy_recipe(
     name="auxiliary",
     shows="ResNets with and without auxiliary nodes on their skip paths",
     paper=("Figure: residual connections (b)",),
     expect="In the paper ResNet18 reaches almost 92 % with auxiliary nodes and at most 64 % without.",
-    cells=cells,
-    tables=tables,
-    pictures=pictures,
+    datasets={"cifar10": ("top1",)},
+    rows=("iPC+S", "PC+S+F"),
+    nets=("ResNet10", "ResNet18"),
+    variants={"": {}, "without": {"aux": False}},
+    title="Test accuracy with and without auxiliary nodes",
+    figure="Auxiliary nodes on skip paths",
+    by="row",
 )

@@ -14,79 +14,71 @@ from functools import partial
 from typing import Any
 
 from deeppc.paper import published
-from deeppc.paper.recipe import Cell, Evidence, Picture, Recipe, accuracy, cell, grid
+from deeppc.paper.matrix import Matrix
+from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, grid
 from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Table
 
 NORMS: dict[str, dict[str, Any]] = {
-    "none": {},
+    "none": {"norm": "none"},
     "BN": {"norm": "bn"},
     "BN without affine": {"norm": "bn", "affine": False},
     "BF without affine": {"norm": "bf", "affine": False},
     "BF": {"norm": "bf"},
 }
+BOTH = {name: NORMS[name] for name in ("none", "BF")}
 ROWS = ("BP", "PC", "iPC", "PC+F", "iPC+S", "PC+S+F")
 NETS = ("VGG5", "VGG7", "VGG10", "ResNet10")
 DATA = "cifar10"
 
 
 def cells(scale: Scale) -> list[Cell]:
-    if DATA not in scale.datasets or "vgg10" not in scale.models:
-        return []
-    strategies = [
-        cell(scale, DATA, row, f"VGG10 {name}", model="vgg10", algorithm=row.lower(), **changes)
-        for row in ("PC+S+F", "iPC+S")
-        for name, changes in NORMS.items()
-    ]
-    others = grid(scale, (DATA,), ROWS, NETS, {"none": {}, "BF": {"norm": "bf"}})
-    return strategies + [c for c in others if (c.row, c.column) not in {(s.row, s.column) for s in strategies}]
+    strategies = grid(scale, (DATA,), ("PC+S+F", "iPC+S"), ("VGG10",), NORMS)
+    there = {(cell.row, cell.column) for cell in strategies}
+    others = grid(scale, (DATA,), ROWS, NETS, BOTH)
+    return strategies + [cell for cell in others if (cell.row, cell.column) not in there]
 
 
-def tables(evidence: Evidence) -> list[Table]:
+def tables(evidence: Evidence) -> list[Matrix]:
     return [_strategies(evidence), _effect(evidence)]
 
 
-def _strategies(evidence: Evidence) -> Table:
+def _strategies(evidence: Evidence) -> Matrix:
     """Norms x algorithms in a VGG10: the paper's table on its side."""
     paper = published.table("batchnorm", DATA, "top1")
-    columns = ("PC+S+F", "iPC+S")
+    columns = tuple(row for row in evidence.rows(DATA) if row in ("PC+S+F", "iPC+S"))
     entries = {
-        (norm, row): accuracy(place, "top1", paper.get((norm, row)))
+        (norm, row): place.accuracy("top1", paper.get((norm, row)))
         for norm in NORMS
         for row in columns
         if (place := evidence.place(DATA, row, f"VGG10 {norm}")) is not None
     }
     title = f"Test accuracy of a VGG10 by BatchNorm strategy, %: {evidence.trained_on(DATA)}"
-    return Table(f"{DATA}.strategies", title, tuple(NORMS), columns, entries)
+    return Matrix(f"{DATA}.strategies", title, tuple(NORMS), columns, entries)
 
 
-def _effect(evidence: Evidence) -> Table:
+def _effect(evidence: Evidence) -> Matrix:
     """Without and with BF, by net. The paper's values are in its tables without BF and of schedules."""
     paper = {(row, f"{net} none"): v for (row, net), v in published.table("ablation", DATA, "top1").items()}
     paper |= {place: v for place, v in published.table("schedules", DATA, "top1").items() if place[1].endswith(" BF")}
-    columns = [c for c in evidence.labels(DATA, "column") if c.rpartition(" ")[2] in ("none", "BF")]
+    rows = tuple(row for row in ROWS if row in evidence.rows(DATA))
+    columns = tuple(c for net in NETS for norm in BOTH if (c := f"{net} {norm}") in evidence.columns(DATA))
     entries = {
-        (row, column): accuracy(place, "top1", paper.get((row, column)))
-        for row in ROWS
+        (row, column): place.accuracy("top1", paper.get((row, column)))
+        for row in rows
         for column in columns
         if (place := evidence.place(DATA, row, column)) is not None
     }
     title = f"Test accuracy without and with BF, %: {evidence.trained_on(DATA)}"
-    return Table(f"{DATA}.effect", title, ROWS, tuple(sorted(columns, key=_by_net)), entries)
+    return Matrix(f"{DATA}.effect", title, rows, columns, entries)
 
 
-def _by_net(column: str) -> tuple[int, bool]:
-    net, _, norm = column.partition(" ")
-    return NETS.index(net), norm != "none"
-
-
-def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
+def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
     from deeppc.paper.figures import dots
 
     strategies, effect = made
     return [
-        Picture("strategies", partial(dots, strategies, title="BatchNorm in a VGG10"), f"{strategies.title}."),
-        Picture("effect", partial(dots, effect, title="Without and with BF", by="row"), f"{effect.title}."),
+        Plot("strategies", partial(dots, strategies, title="BatchNorm in a VGG10"), f"{strategies.title}."),
+        Plot("effect", partial(dots, effect, title="Without and with BF", by="row"), f"{effect.title}."),
     ]
 
 
@@ -97,5 +89,5 @@ RECIPE = Recipe(
     expect="In the paper a VGG10 under PC+S+F has 92.1 % without norm, 24 % with plain BN, 93.3 % with BF.",
     cells=cells,
     tables=tables,
-    pictures=pictures,
+    plots=plots,
 )

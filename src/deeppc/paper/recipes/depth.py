@@ -13,40 +13,37 @@ from collections.abc import Sequence
 from functools import partial
 
 from deeppc.paper import published
-from deeppc.paper.recipe import Cell, Evidence, Picture, Recipe, accuracies, cell, dot_plots
+from deeppc.paper.matrix import Matrix
+from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, accuracies, cell, dot_plots
 from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Table
 
 ROWS = ("BP", "PC", "iPC", "PC+S", "PC+F", "PC+S+F", "iPC+S")
 NETS = ("VGG5", "VGG7", "VGG10")
 
 
 def cells(scale: Scale) -> list[Cell]:
-    if "cifar10" not in scale.datasets:
-        return []
     return [
-        cell(scale, "cifar10", row, f"{net}{suffix.upper().replace('+', ' ')}", model=net.lower(), algorithm=spec)
+        cell(scale, "cifar10", row, f"{net} {variant}".strip(), model=net.lower(), algorithm=row.lower() + suffix)
         for row in ROWS
         for net in NETS
-        if net.lower() in scale.models
-        for suffix in (("",) if row == "BP" else ("", "+cn"))
-        for spec in (row.lower() + suffix,)
+        for variant, suffix in {"": "", "CN": "+cn"}.items()
+        if (row, variant) != ("BP", "CN")
     ]
 
 
-def tables(evidence: Evidence) -> list[Table]:
+def tables(evidence: Evidence) -> list[Matrix]:
     paper = published.table("ablation", "cifar10", "top1")
     return [accuracies(evidence, "cifar10", "top1", paper, "Test accuracy by depth, without and with centre nudging")]
 
 
-def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
+def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
     from deeppc.paper.figures import slopes
 
     (table,) = made
     plain = [column for column in table.columns if not column.endswith(" CN")]
     kinds = {"without centre nudging": plain, "with it": [f"{net} CN" for net in plain]}
     caption = "Test accuracy by depth of the network, a line for each algorithm. The paper's come from its appendix."
-    line = Picture("depth", partial(slopes, table, kinds, title="Accuracy by depth"), caption)
+    line = Plot("depth", partial(slopes, table, kinds, title="Accuracy by depth"), caption)
     return [line, *dot_plots(made, "Accuracy by depth")]
 
 
@@ -57,5 +54,5 @@ RECIPE = Recipe(
     expect="In the paper PC and iPC fall with depth and the proposed methods do not; CN helps only without F.",
     cells=cells,
     tables=tables,
-    pictures=pictures,
+    plots=plots,
 )

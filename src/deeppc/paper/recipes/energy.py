@@ -17,19 +17,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deeppc.paper import published
-from deeppc.paper.recipe import Cell, Evidence, Measured, Picture, Recipe, grid
+from deeppc.paper.matrix import Entry, Matrix
+from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, grid
 from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Entry, Table
-from deeppc.training.config import for_algorithm
+from deeppc.paper.store import Record
+from deeppc.training import config
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
-
-    from deeppc.paper.figures import Traced
-    from deeppc.paper.pool import Run
 
 ROWS = ("BP", "PC", "iPC", "PC+S", "PC+D", "PC+F", "PC+S+F", "iPC+S")
 NETS = ("VGG5", "VGG7", "VGG10")
@@ -40,50 +38,52 @@ HELD_STILL = 0.0  # learning rate: one batch is watched, nothing is learnt
 
 def cells(scale: Scale) -> list[Cell]:
     own = grid(scale, ("cifar10",), ROWS, NETS, {"": {}})
-    spiking = {row: [cell for cell in own if cell.row == of] for row, of in SAME.items()}
-    same = [_without_spikes(cell, row) for row, cells in spiking.items() for cell in cells]
-    return own + same
+    return own + [_without_spikes(cell, row) for row, of in SAME.items() for cell in own if cell.row == of]
 
 
 def _without_spikes(cell: Cell, row: str) -> Cell:
     algorithm = cell.config.algorithm.replace("+s", "")
-    return replace(cell, row=row, config=for_algorithm(cell.config, algorithm))
+    return replace(cell, row=row, config=config.replace(cell.config, algorithm=algorithm))
 
 
-def tables(evidence: Evidence) -> list[Table]:
-    return [_table(evidence, net) for net in evidence.labels("cifar10", "column")]
+def tables(evidence: Evidence) -> list[Matrix]:
+    return [_table(evidence, net) for net in evidence.columns("cifar10")]
 
 
-def _table(evidence: Evidence, net: str) -> Table:
+def _table(evidence: Evidence, net: str) -> Matrix:
     said = published.read("energy").get(net, {})
+    rows = evidence.rows("cifar10")
     entries = {}
-    for row in (*ROWS, *SAME):
-        place = evidence.place("cifar10", row, net)
-        found = [_summary(run) for run in place.runs if run.finished] if place is not None else []
+    for row in rows:
+        if (place := evidence.place("cifar10", row, net)) is None:
+            continue
+        found = [_summary(run) for run in place.finished]
         for column in COLUMNS:
             paper = said.get(row, {}).get(column)
             values = tuple(values[column] for values in found if math.isfinite(values[column]))
-            diverged = place.diverged if place is not None else 0
-            entries[row, column] = Entry(values, None if paper is None else (paper, None), diverged)
+            entries[row, column] = Entry(values, None if paper is None else (paper, None), place.diverged)
     title = (
         f"{net} on {evidence.trained_on('cifar10')}, last epoch: log10 of the first layer's share of the energy and of "
         "the lowest; log10 of how far the first layer's weights have moved, relative to their size (selected epoch); "
         "cosine of the layers' updates with BP's; accuracy, %"
     )
-    return Table(f"cifar10.{net}", title, (*ROWS, *SAME), COLUMNS, entries)
+    return Matrix(f"cifar10.{net}", title, rows, COLUMNS, entries)
 
 
-def _summary(run: Run) -> dict[str, float]:
-    traced = _traced(run)
-    last = traced.shares[-1]
-    known = [cosine for cosine in traced.cosines.values() if math.isfinite(cosine)]
+def _summary(run: Record) -> dict[str, float]:
+    from deeppc.paper.figures import last_cosines
+    from deeppc.report import records
+
+    metrics = run.metrics()
+    last = records.energy_shares(metrics).values[-1]
+    known = [cosine for cosine in last_cosines(metrics).values() if math.isfinite(cosine)]
     return {
         "first": _log(last[0]),
         "lowest": _log(min(last)),
         "first moved": next(iter(_moved(run).values()), math.nan),
         "lowest cosine": min(known, default=math.nan),
         "mean cosine": sum(known) / len(known) if known else math.nan,
-        "train": 100 * traced.train[-1],
+        "train": 100 * metrics[-1]["train_accuracy"],
         "test": 100 * run.result["test_accuracy"],
     }
 
@@ -92,47 +92,28 @@ def _log(share: float) -> float:
     return math.log10(share) if share > 0 else -math.inf
 
 
-def _moved(run: Run) -> dict[str, float]:
+def _moved(run: Record) -> dict[str, float]:
     """log10 of how far each layer's weights have moved, relative to their size; nan for one that stands still."""
-    moved = (run.measured or {}).get("moved", {})
+    moved = run.measured["energy"]["moved"]
     return {v: math.log10(distance) if distance > 0 else math.nan for v, distance in moved.items()}
 
 
-def _traced(run: Run) -> Traced:
-    """What the run's folder recorded, by epoch."""
-    from deeppc.paper.figures import Traced
-    from deeppc.report import records
-
-    metrics = records.read_metrics(run.folder / "metrics.jsonl")
-    shares = records.energy_shares(metrics)
-    by = "test_accuracy" if run.result["select"] == "test" else "validation_accuracy"
-    return Traced(
-        epochs=shares.epochs,
-        nodes=shares.nodes,
-        shares=shares.values,
-        train=records.series(metrics, "train_accuracy"),
-        test=records.series(metrics, by),
-        cosines={v: records.number(c) for v, c in records.mapping(metrics[-1].get("bp_cosine")).items()},
-    )
-
-
-def measure(folder: Path, scale: Scale) -> Measured:
-    """How far each layer's weights have moved; and, but for bp, which has no inference, the energy by node and
+def measure(folder: Path, scale: Scale) -> dict[str, Any]:
+    """Return how far each layer's weights have moved; and, but for bp, which has no inference, the energy by node and
     inference step of the first batch in the trained network."""
     import torch
 
     from deeppc.diagnostics.energy import EnergyTrace
-    from deeppc.paper.trained import load_trained, untrained
+    from deeppc.paper.trained import trained, untrained
 
-    trained = load_trained(folder)
-    before = untrained(folder).trainable()
-    moved = {v: _distance(before[v], after) for v, after in trained.net.trainable().items() if after}
-    if trained.algorithm.family == "bp":
+    found, before = trained(folder), untrained(folder).net.trainable()
+    moved = {v: _distance(before[v], after) for v, after in found.net.trainable().items() if after}
+    if found.algorithm.family == "bp":
         return {"moved": moved}
     trace = EnergyTrace()
-    still = torch.optim.SGD(trained.net.parameters(), lr=HELD_STILL)
-    images, labels = next(trained.training.epoch(0))
-    trained.algorithm.step(trained.net, images, labels, still, observe=trace)
+    still = torch.optim.SGD(found.net.parameters(), lr=HELD_STILL)
+    images, labels = next(found.sources().train.epoch(0))
+    found.algorithm.step(found.net, images, labels, still, observe=trace)
     return {"moved": moved, "nodes": list(trace.nodes), "energy": trace.energy.tolist()}
 
 
@@ -144,42 +125,41 @@ def _distance(before: Sequence[Parameter], after: Sequence[Parameter]) -> float:
     return float((b - a).norm() / a.norm())
 
 
-def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
-    shown = []
-    for net in reversed(evidence.labels("cifar10", "column")):  # the deepest, the paper's main figure, first
-        shown += _pictures(evidence, net)
-    return shown
+def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
+    nets = reversed(evidence.columns("cifar10"))  # the deepest, the paper's main figure, first
+    return [plot for net in nets for plot in _plots(evidence, net)]
 
 
-def _pictures(evidence: Evidence, net: str) -> list[Picture]:
+def _plots(evidence: Evidence, net: str) -> list[Plot]:
     import numpy as np
 
     from deeppc.paper import figures
 
-    runs = {row: run for row in (*ROWS, *SAME) if (run := _first(evidence, row, net)) is not None}
-    traced = {row: _traced(run) for row, run in runs.items()}
-    measured = {row: run.measured or {} for row, run in runs.items()}
-    waves = {row: (m["nodes"], np.array(m["energy"])) for row, m in measured.items() if "energy" in m}
+    places = [place for place in evidence.places if place.cell.column == net]
+    runs = {place.cell.row: place.finished[0] for place in places if place.finished}
+    metrics = {row: run.metrics() for row, run in runs.items()}
+    measured = {row: run.measured["energy"] for row, run in runs.items()}
+    cosines = {row: figures.last_cosines(lines) for row, lines in metrics.items()}
     name = net.lower()
     where = f"{net} on {evidence.trained_on('cifar10')}"
     return [
-        Picture(
+        Plot(
             f"energy-{name}",
-            partial(figures.energies, traced),
-            f"Share of the energy by node over training, {where}; first seed. With the accuracy of the last epoch, and "
-            "the lowest cosine of a layer's update with backprop's.",
+            partial(figures.energies, metrics),
+            f"Share of the energy by node over training, {where}; first seed. With the lowest cosine of a layer's "
+            "update with backprop's at the last epoch.",
         ),
-        Picture(
+        Plot(
             f"cosine-{name}",
             partial(
                 figures.by_layer,
-                {row: run.cosines for row, run in traced.items()},
+                cosines,
                 title="Does each layer follow backprop?",
                 note="cosine of the weight updates, last epoch",
             ),
             f"Cosine of each layer's weight update with backprop's on one batch, {where}; first seed, last epoch.",
         ),
-        Picture(
+        Plot(
             f"moved-{name}",
             partial(
                 figures.by_layer,
@@ -190,17 +170,12 @@ def _pictures(evidence: Evidence, net: str) -> list[Picture]:
             f"How far training has moved each layer's weights, {where}; first seed, selected epoch. Weight decay alone "
             "moves a layer by its learning rate times the decay times the number of updates.",
         ),
-        Picture(
+        Plot(
             f"wave-{name}",
-            partial(figures.waves, waves),
+            partial(figures.waves, {row: np.array(m["energy"]) for row, m in measured.items() if "energy" in m}),
             f"Energy by node and inference step of one batch in the trained network, {where}; first seed.",
         ),
     ]
-
-
-def _first(evidence: Evidence, row: str, net: str) -> Run | None:
-    place = evidence.place("cifar10", row, net)
-    return next((run for run in place.runs if run.finished), None) if place is not None else None
 
 
 RECIPE = Recipe(
@@ -210,6 +185,6 @@ RECIPE = Recipe(
     expect="In the paper PC's first layers hold up to 18 orders of magnitude less energy than the last; S lifts them.",
     cells=cells,
     tables=tables,
-    pictures=pictures,
+    plots=plots,
     measure=measure,
 )

@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from deeppc.paper import published
-from deeppc.paper.recipe import Cell, Evidence, Picture, Place, Recipe, cell
+from deeppc.paper.matrix import Entry, Matrix
+from deeppc.paper.recipe import Cell, Evidence, Place, Plot, Recipe, cell
 from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Entry, Table
+from deeppc.paper.store import Record
+from deeppc.report.tables import number
 
 # The paper's three tables, and what is trained for each.
 TRAININGS: dict[str, tuple[str, dict[str, int]]] = {
@@ -31,60 +32,50 @@ PAPER_EPOCHS = (5, 15, 25, 35, 45)  # of 50
 
 
 def cells(scale: Scale) -> list[Cell]:
-    if "cifar10" not in scale.datasets or "vgg10" not in scale.models:
-        return []
     return [
         cell(scale, "cifar10", name, "VGG10", model="vgg10", algorithm=algorithm, **changes)
         for name, (algorithm, changes) in TRAININGS.items()
     ]
 
 
-def tables(evidence: Evidence) -> list[Table]:
+def tables(evidence: Evidence) -> list[Matrix]:
     return [_table(evidence, place) for place in evidence.places]
 
 
-def _table(evidence: Evidence, place: Place) -> Table:
+def _table(evidence: Evidence, place: Place) -> Matrix:
     """Epochs x (layers, train and selection accuracy)."""
     paper = published.read("gap")
-    columns = tuple(paper["columns"])
-    whole = evidence.scale.epochs
+    columns, name = tuple(paper["columns"]), place.cell.row
     epochs: dict[int, int] = {}  # ours -> the paper's, at the same share of the training
     for theirs in PAPER_EPOCHS:
-        epochs.setdefault(max(1, math.ceil(theirs / 50 * whole)), theirs)
+        epochs.setdefault(max(1, math.ceil(theirs / 50 * evidence.scale.epochs)), theirs)
+    rows = {ours: f"epoch {ours}" + (f" (paper: {t})" if t != ours else "") for ours, t in epochs.items()}
     entries = {}
     for ours, theirs in epochs.items():
-        found = [values for run in place.runs if run.finished and (values := _epoch(run.folder, ours))]
+        found = [values for run in place.finished if (values := _epoch(run, ours))]
         for i, column in enumerate(columns):
             seeds = tuple(line[i] for line in found if math.isfinite(line[i]))
-            said = (paper[place.cell.row][str(theirs)][i], None)
-            entries[_name(ours, theirs), column] = Entry(seeds, said, place.diverged)
-    title = f"Gap ratio by layer, {place.cell.row}, and accuracy, %: VGG10 on {evidence.trained_on('cifar10')}"
-    rows = tuple(_name(ours, theirs) for ours, theirs in epochs.items())
-    return Table(f"cifar10.{place.cell.row}", title, rows, columns, entries)
+            entries[rows[ours], column] = Entry(seeds, (paper[name][str(theirs)][i], None), place.diverged)
+    title = f"Gap ratio by layer, {name}, and accuracy, %: VGG10 on {evidence.trained_on('cifar10')}"
+    return Matrix(f"cifar10.{name}", title, tuple(rows.values()), columns, entries)
 
 
-def _name(ours: int, theirs: int) -> str:
-    return f"epoch {ours}" if ours == theirs else f"epoch {ours} (paper: {theirs})"
-
-
-def _epoch(folder: Path, epoch: int) -> list[float]:
+def _epoch(run: Record, epoch: int) -> list[float]:
     """Gap ratios from the input to the output, then train and selection accuracy; empty if there was no such epoch."""
-    from deeppc.report import records
-
-    for line in records.read_metrics(folder / "metrics.jsonl"):
-        if line.get("epoch") == epoch:
-            ratios = [records.number(value) for value in records.mapping(line.get("gap_ratio")).values()]
+    for line in run.metrics():
+        if line["epoch"] == epoch:
             selected = line.get("test_accuracy", line.get("validation_accuracy"))
-            return [*ratios, 100 * line["train_accuracy"], 100 * records.number(selected)]
+            ratios = [number(value) for value in line.get("gap_ratio", {}).values()]
+            return [*ratios, 100 * line["train_accuracy"], 100 * number(selected)]
     return []
 
 
-def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
+def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
     from deeppc.paper.figures import gaps
 
     shown = {table.name.partition(".")[2]: table for table in made}
     caption = "Gap ratio by layer: drift of the activities over the energy that the weights learn from."
-    return [Picture("gap", partial(gaps, shown), caption)]
+    return [Plot("gap", partial(gaps, shown), caption)]
 
 
 RECIPE = Recipe(
@@ -94,5 +85,5 @@ RECIPE = Recipe(
     expect="In the paper the output has thousands without F, and about ten with it.",
     cells=cells,
     tables=tables,
-    pictures=pictures,
+    plots=plots,
 )

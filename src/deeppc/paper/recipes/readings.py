@@ -11,14 +11,14 @@ Expect: no prediction. The tuned settings were tuned for the first reading, whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
 from deeppc.paper.hyper import LEVELS
-from deeppc.paper.recipe import Cell, Evidence, Picture, Recipe, accuracy, best_of, cell, dot_plots
+from deeppc.paper.matrix import Matrix
+from deeppc.paper.recipe import Cell, Evidence, Recipe, best_of, cell, dot_plots
 from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Table
+from deeppc.training import config
 
 ROWS = {
     f"{on}, {through}": {"precision_on": on, "presynaptic": through}
@@ -29,42 +29,29 @@ FREE = 2  # steps of free relaxation for each level
 
 
 def cells(scale: Scale) -> list[Cell]:
-    if "cifar10" not in scale.datasets:
-        return []
-    return [
-        _cell(scale, row, net, free, gain, rate)
-        for net in NETS
-        if net.lower() in scale.models
-        for rate, row, free, gain in product(scale.rates, ROWS, (False, True), (False, True))
-    ]
+    grid = product(NETS, scale.rates, ROWS, (False, True), (False, True))
+    return [_cell(scale, row, net, free, gain, rate) for net, rate, row, free, gain in grid]
 
 
 def _cell(scale: Scale, row: str, net: str, free: bool, gain: bool, rate: float) -> Cell:
     model = net.lower()
     changes = {**ROWS[row], "depth_gain": gain, "free_steps": FREE * LEVELS[model] if free else 0}
-    made = cell(scale, "cifar10", row, "", model=model, algorithm="pc+s+f", **changes)
-    config = replace(made.config, lr_x=round(rate * made.config.lr_x, 6))
-    return replace(made, column=f"{_column(net, free, gain)} x{rate:g}", config=config)
+    column = f"{net} {'free' if free else 'stored'}{', gain' if gain else ''} x{rate:g}"
+    made = cell(scale, "cifar10", row, column, model=model, algorithm="pc+s+f", **changes)
+    lr_x = round(rate * made.config.setting("lr_x"), 6)
+    return replace(made, config=config.replace(made.config, lr_x=lr_x))
 
 
-def _column(net: str, free: bool, gain: bool) -> str:
-    return f"{net} {'free' if free else 'stored'}{', gain' if gain else ''}"
-
-
-def tables(evidence: Evidence) -> list[Table]:
+def tables(evidence: Evidence) -> list[Matrix]:
     """The better rate of each reading."""
-    columns = list(dict.fromkeys(c.rpartition(" ")[0] for c in evidence.labels("cifar10", "column")))
+    columns = tuple(dict.fromkeys(c.rpartition(" ")[0] for c in evidence.columns("cifar10")))
     entries = {}
     for row, column in product(ROWS, columns):
         rates = [evidence.place("cifar10", row, f"{column} x{rate:g}") for rate in evidence.scale.rates]
         best = best_of([place for place in rates if place is not None])
-        entries[row, column] = replace(accuracy(best, "top1"), note=f"lr_x {best.cell.config.lr_x:g}")
+        entries[row, column] = best.accuracy("top1", note=f"lr_x {best.cell.config.setting('lr_x'):g}")
     title = f"Test accuracy by reading, top-1, %: {evidence.trained_on('cifar10')}"
-    return [Table("cifar10.top1", title, tuple(ROWS), tuple(columns), entries)]
-
-
-def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
-    return dot_plots(made, "Readings of the paper")
+    return [Matrix("cifar10.top1", title, tuple(ROWS), columns, entries)]
 
 
 RECIPE = Recipe(
@@ -74,5 +61,5 @@ RECIPE = Recipe(
     expect="Rows: what precision weighs, and which activities weights learn through.",
     cells=cells,
     tables=tables,
-    pictures=pictures,
+    plots=lambda evidence, made: dot_plots(made, "Readings of the paper"),
 )

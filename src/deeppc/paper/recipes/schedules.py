@@ -8,40 +8,17 @@ Expect: with F in VGG10 the order fixed < linear < exponential < spiking; little
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from deeppc.paper.recipe import accuracy_recipe
 
-from deeppc.paper import published
-from deeppc.paper.recipe import Cell, Evidence, Picture, Recipe, accuracies, dot_plots, grid
-from deeppc.paper.scales import Scale
-from deeppc.paper.tables import Table
-
-ROWS = ("BP", "PC", "PC+D", "PC+S", "PC+F", "PC+L+F", "PC+D+F", "PC+S+F")
-NETS = ("VGG5", "VGG7", "VGG10")
-METRICS = {"cifar10": ("top1",), "cifar100": ("top1", "top5")}
-
-
-def cells(scale: Scale) -> list[Cell]:
-    return grid(scale, tuple(METRICS), ROWS, NETS, {"": {}, "BF": {"norm": "bf"}})
-
-
-def tables(evidence: Evidence) -> list[Table]:
-    return [
-        accuracies(evidence, data, metric, published.table("schedules", data, metric), "Test accuracy by schedule")
-        for data in evidence.tables
-        for metric in METRICS[data]
-    ]
-
-
-def pictures(evidence: Evidence, made: Sequence[Table]) -> list[Picture]:
-    return dot_plots(made, "Precision schedules")
-
-
-RECIPE = Recipe(
+RECIPE = accuracy_recipe(
     name="schedules",
     shows="Precision schedules: fixed, linear, exponential, spiking",
     paper=("Table of precision schedules", "Appendix table comparing precision"),
     expect="In the paper, with F in a VGG10: fixed 87.3, linear 88.4, exponential 89.4, spiking 92.1 %.",
-    cells=cells,
-    tables=tables,
-    pictures=pictures,
+    datasets={"cifar10": ("top1",), "cifar100": ("top1", "top5")},
+    rows=("BP", "PC", "PC+D", "PC+S", "PC+F", "PC+L+F", "PC+D+F", "PC+S+F"),
+    nets=("VGG5", "VGG7", "VGG10"),
+    variants={"": {"norm": "none"}, "BF": {"norm": "bf"}},
+    title="Test accuracy by schedule",
+    figure="Precision schedules",
 )

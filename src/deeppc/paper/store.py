@@ -1,0 +1,195 @@
+"""The store of cells: one run for each training that any recipe wants, shared by all recipes and found by its settings.
+
+    <out>/cells/<dataset>-<model>-<algorithm>-<hash>-<seed>/   a whole run folder, and
+        outcome.json                  why it has no result: diverged, or failed
+        measured-<recipe>.json        what a recipe measured on the trained network
+    <records>/...                     the same without weights: small, to be kept in a repository
+
+Every manifest states all settings in full. A cell is looked up by those of them that decide the outcome
+(:func:`deeppc.training.config.canonical`), never by its folder's name, so that a changed default or a renamed folder
+neither orphans a finished run nor mistakes it for another; what is finished, as a run or as a record, is not trained
+again. A finished run drops its checkpoint, and its weights if they are large.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from deeppc.errors import DivergedError
+from deeppc.files import Busy, Lock, read_json, write_json, write_text
+from deeppc.runs.folder import RunFolder
+from deeppc.training.config import TrainConfig, canonical, replace, to_table
+from deeppc.training.events import Callback
+from deeppc.training.pool import Retry
+
+CELLS, RECORDS = "cells", Path("records")
+OUTCOME, MEASURED = "outcome.json", "measured-"
+KEPT_WEIGHTS = 20_000_000  # bytes: larger weights are removed once everything asked for is measured
+Status = Literal["missing", "unfinished", "finished", "diverged", "failed"]
+Measure = Callable[[Path], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of one training. ``measured`` is by recipe; ``reason`` says why there is no result."""
+
+    folder: Path
+    status: Status = "missing"
+    result: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether the training is over: a run that diverged is a result, too."""
+        return self.status in ("finished", "diverged")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return RunFolder(self.folder).metrics()
+
+
+class Store:
+    """All runs in ``out`` and records in ``records``, read once; :meth:`update` reads one of them again."""
+
+    def __init__(self, out: Path, records: Path | None = None) -> None:
+        self.cells = out / CELLS
+        self._recorded = _index(records) if records is not None else {}
+        self._runs = _index(self.cells)
+
+    def find(self, config: TrainConfig) -> Record:
+        """Return what there is of the run of ``config``: of its run folder and its record, what is further."""
+        key = _key(to_table(config))
+        run = self._runs.get(key) or read(self._folder(config))
+        recorded = self._recorded.get(key)
+        if recorded is None:
+            return run
+        best = run if run.over else recorded
+        return dataclasses.replace(best, measured={**recorded.measured, **run.measured})
+
+    def folder(self, config: TrainConfig) -> Path:
+        """Return the folder to train ``config`` in: that of the run begun, or a new one."""
+        run = self._runs.get(_key(to_table(config)))
+        return run.folder if run is not None else self._folder(config)
+
+    def update(self, config: TrainConfig) -> None:
+        """Read the run folder of ``config`` again."""
+        self._runs[_key(to_table(config))] = read(self.folder(config))
+
+    def fail(self, config: TrainConfig, reason: str, traceback: str) -> None:
+        """Note that a run came to no end. It is tried again when a recipe is run again."""
+        _note(self.folder(config), "failed", reason, traceback)
+
+    def _folder(self, config: TrainConfig) -> Path:
+        text = json.dumps(canonical(to_table(config)), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        return self.cells / f"{config.dataset}-{config.model}-{config.algorithm}-{digest}-{config.seed}"
+
+
+def read(folder: Path) -> Record:
+    """Return what a run folder, or a record, says."""
+    run = RunFolder(folder)
+    manifest = run.manifest() if run.holds_run else {}
+    outcome = read_json(folder / OUTCOME) if (folder / OUTCOME).exists() else {}
+    status: Status = "unfinished" if manifest else "missing"
+    if manifest.get("status") == "finished" and run.result_path.exists():
+        status = "finished"
+    elif manifest.get("status") == "diverged":
+        status = "diverged"
+    elif outcome.get("status") == "failed":
+        status = "failed"
+    result = run.result() if status == "finished" else {}
+    measured = {p.stem.removeprefix(MEASURED): read_json(p) for p in sorted(folder.glob(f"{MEASURED}*.json"))}
+    return Record(folder, status, result, measured, manifest, str(outcome.get("reason", "")))
+
+
+def _index(folder: Path) -> dict[frozenset[tuple[str, Any]], Record]:
+    found: dict[frozenset[tuple[str, Any]], Record] = {}
+    for path in sorted(folder.glob("*/manifest.json")):
+        record = read(path.parent)
+        key = _key(record.manifest.get("config", {}))
+        if key not in found or record.over:
+            found[key] = record
+    return found
+
+
+def _key(table: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
+    return frozenset(canonical(table).items())
+
+
+def complete(config: TrainConfig, measures: Mapping[str, Measure], callback: Callback) -> None:
+    """Train what is left of a run in its folder and take the measurements that it lacks.
+
+    Raises :class:`Retry` while another process works on it. Divergence is noted, other errors are raised.
+    """
+    assert config.run_dir is not None, "a cell has a folder"
+    folder = config.run_dir
+    try:
+        with Lock(folder.parent / f".{folder.name}.lock"):
+            _complete(config, folder, measures, callback)
+    except Busy:
+        raise Retry from None
+    except DivergedError as error:
+        _note(folder, "diverged", str(error))
+
+
+def _complete(config: TrainConfig, folder: Path, measures: Mapping[str, Measure], callback: Callback) -> None:
+    from deeppc.training.builder import train
+
+    found, run = read(folder), RunFolder(folder)
+    missing = {name: measure for name, measure in measures.items() if name not in found.measured}
+    if found.status == "diverged" or (found.status == "finished" and not missing):
+        return
+    if found.status == "finished" and not run.best.exists():
+        shutil.rmtree(folder)  # the weights to measure were removed: the same training gives the same again
+    train(replace(config, resume=run.holds_run), callback, report=False)
+    for name, measure in missing.items():
+        write_json(folder / f"{MEASURED}{name}.json", measure(folder))
+    run.checkpoint.unlink(missing_ok=True)
+    if run.best.stat().st_size > KEPT_WEIGHTS:
+        run.best.unlink()
+    (folder / OUTCOME).unlink(missing_ok=True)
+
+
+def _note(folder: Path, status: Status, reason: str, traceback: str = "") -> None:
+    write_json(folder / OUTCOME, {"status": status, "reason": reason, "traceback": traceback})
+
+
+def keep_records(out: Path, to: Path) -> tuple[int, int]:
+    """Copy every run in ``out`` that is over to ``to``, without weights and without what names this machine.
+
+    Returns how many records were written, and how many are there. Measurements of earlier records are kept.
+    """
+    written = 0
+    there = _index(to)
+    for key, run in _index(out / CELLS).items():
+        old = there.get(key)
+        if run.over and (old is None or run.measured.keys() - old.measured.keys()):
+            there[key] = _copy(run, to / run.folder.name if old is None else old.folder)
+            written += 1
+    for extra in sorted(out.glob("*/extra.json")):
+        write_text(to / extra.parent.name / extra.name, extra.read_text(encoding="utf-8"))
+    return written, len(there)
+
+
+def _copy(run: Record, to: Path) -> Record:
+    source, kept = RunFolder(run.folder), RunFolder(to)
+    for path in (source.metrics_path, source.result_path, run.folder / OUTCOME):
+        if path.exists():
+            write_text(to / path.name, path.read_text(encoding="utf-8"))
+    for name, content in run.measured.items():
+        write_json(to / f"{MEASURED}{name}.json", content)
+    config = source.config_path.read_text(encoding="utf-8").splitlines()
+    kept.write_config("".join(f"{line}\n" for line in config if not line.startswith("data_dir")))
+    machine = {key: value for key, value in run.manifest["machine"].items() if key != "host"}
+    settings = {key: value for key, value in run.manifest["config"].items() if key != "data_dir"}
+    command = [Path(word).name if word.startswith("/") else word for word in run.manifest["command"]]
+    kept.write_manifest({**run.manifest, "config": settings, "machine": machine, "command": command})
+    return read(to)
