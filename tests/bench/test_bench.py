@@ -5,44 +5,11 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
-from deeppc import Algorithm, Chain
-from deeppc.bench import scaling
-from deeppc.bench import steps as bench
+from deeppc.bench import scaling, steps
+from deeppc.bench.timing import SPECS, profiled
 from deeppc.cli import main as cli
-from deeppc.models import build
-
-
-def test_multiply_adds_by_hand():
-    net = Chain(
-        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.GELU(), nn.MaxPool2d(2)),  # 3*9*4 at 8x8 places
-        nn.Sequential(nn.Conv2d(4, 6, 3), nn.Flatten()),  # 4*9*6 at 2x2 places
-        nn.Linear(24, 5),
-    )
-    assert bench.multiply_adds(net, torch.zeros(1, 3, 8, 8)) == {"1": 108 * 64, "2": 216 * 4, "3": 120}
-
-
-def test_the_bound_of_vgg5_by_hand():
-    """Multiply-adds of one image in millions at width 1: 3.539, 75.497, 75.497, 9.437, 0.005."""
-    net = build("vgg5")
-    images, labels = torch.randn(2, 3, 32, 32), torch.tensor([0, 1])
-    costs = bench.multiply_adds(net, images[:1])
-    c1, c2, c3, c4, c5 = costs.values()
-    assert (c1, c2, c3, c4, c5) == (27 * 128 * 1024, 1152 * 256 * 256, 2304 * 512 * 64, 4608 * 512 * 4, 5120)
-
-    def cost(spec, **options):
-        optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
-        work = Algorithm.parse(spec, lr_x=0.1, **options).step(net, images, labels, optimizer).work
-        return bench.cost(work, costs)
-
-    forward = c1 + c2 + c3 + c4 + c5
-    assert cost("bp") == 3 * forward - c1  # nothing is pulled back into the images
-    assert cost("pc+s+f", alpha=0.0) == cost("ipc+s", alpha=0.0) == cost("bp")
-    inference = 3 * c2 + 5 * c3 + 7 * c4 + 9 * c5  # level l: l - 1 new predictions and l pull-backs
-    again = c2  # the largest node that stands on another one, made anew for the forward update
-    assert cost("pc+s+f", alpha=0.1) == 2 * forward + inference + again
-    assert cost("pc") == 3 * forward - c1 + inference
+from deeppc.errors import RunError
 
 
 def test_peak_memory_sees_what_is_held_at_once():
@@ -52,23 +19,23 @@ def test_peak_memory_sees_what_is_held_at_once():
         del a
         return b * 2
 
-    assert bench.profiled(step).peak == pytest.approx(8e6, rel=0.01)
+    assert profiled(step).peak == pytest.approx(8e6, rel=0.01)
 
 
 def test_the_share_of_convolutions():
     image, weight = torch.randn(1, 8, 16, 16), torch.randn(8, 8, 3, 3)
-    assert bench.profiled(lambda: image + 1).convolutions == 0
-    assert 0 < bench.profiled(lambda: torch.conv2d(image, weight).exp()).convolutions < 1
+    assert profiled(lambda: image + 1).convolutions == 0
+    assert 0 < profiled(lambda: torch.conv2d(image, weight).exp()).convolutions < 1
 
 
 def test_exponents_of_exact_powers():
-    xs = [1, 2, 4, 10]
-    assert scaling.exponent(xs, [3 * x**2 for x in xs]) == pytest.approx(2)
-    assert scaling.exponent(xs, [7] * 4) == pytest.approx(0)
-    assert math.isnan(scaling.exponent([2, 2], [1, 3]))
-    points = [scaling.Point("T", x, "pc", 5 * x**1.5, 2.0 * x) for x in xs]
-    assert scaling.exponents(points)["T", "pc"] == (pytest.approx(1.5), pytest.approx(1))
-    assert "| T | pc | 1 - 10 |" in scaling.as_markdown(points)
+    points = [scaling.Point("T", x, "pc", 5 * x**1.5, 2.0 * x**2) for x in (1, 2, 4, 10)]
+    assert scaling.exponent(points, "milliseconds") == pytest.approx(1.5)
+    assert scaling.exponent(points, "megabytes") == pytest.approx(2)
+    assert math.isnan(scaling.exponent(points[:1] * 2, "megabytes"))
+    assert scaling.as_table(points).rows == [("T", "pc", "1 - 10", "5 - 158", "2 - 200", "1.50", "2.00")]
+    falling = [scaling.Point("T", x, "pc", 1 + 1e-14 / x, 1) for x in (1, 2)]
+    assert scaling.as_table(falling).rows[0][-2:] == ("0.00", "0.00")
 
 
 def test_scaling_from_the_command_line(tmp_path, monkeypatch):
@@ -79,7 +46,8 @@ def test_scaling_from_the_command_line(tmp_path, monkeypatch):
     points = json.loads((tmp_path / "b" / "scaling.json").read_text())["points"]
     assert [(p["x"], p["algorithm"]) for p in points] == [(x, a) for x in (1, 2) for a in scaling.ALGORITHMS]
     assert all(p["milliseconds"] > 0 and p["megabytes"] > 0 for p in points)
-    assert {"scaling.md", "scaling.svg", "scaling.png"} < {p.name for p in (tmp_path / "b").iterdir()}
+    names = {f"scaling.{suffix}" for suffix in ("json", "md", "svg", "png")}
+    assert {p.name for p in (tmp_path / "b").iterdir()} == names
 
 
 def test_a_run_from_the_command_line(tmp_path, capsys):
@@ -87,16 +55,31 @@ def test_a_run_from_the_command_line(tmp_path, capsys):
     assert cli.main([*args, "--threads", "1", "--out", str(tmp_path / "b")]) == 0
     record = json.loads((tmp_path / "b" / "bench.json").read_text())
     cells = {cell["algorithm"]: cell for cell in record["cells"]}
-    assert list(cells) == ["torch", *bench.SPECS]
+    assert list(cells) == ["torch", *SPECS]
     assert cells["bp"]["ratio"] == cells["bp"]["bound"] == cells["bp"]["memory"] == 1
     assert cells["torch"]["bound"] is None
     assert cells["pc+s+f, alpha=0"]["bound"] == 1
-    assert {"bench.json", "bench.md", "bench.svg", "bench.png"} == {p.name for p in (tmp_path / "b").iterdir()}
+    assert {p.name for p in (tmp_path / "b").iterdir()} == {
+        f"bench.{suffix}" for suffix in ("json", "md", "svg", "png")
+    }
     assert "vgg5" in (tmp_path / "b" / "bench.md").read_text()
 
 
-def test_an_unknown_network_is_refused_in_words(capsys):
-    assert cli.main(["bench", "--models", "vgg6"]) == 2
+@pytest.mark.parametrize("measure", [lambda out: steps.bench(steps.Setting(), out), scaling.bench])
+def test_a_folder_that_cannot_be_written_is_noticed_before_measuring(tmp_path, measure, monkeypatch):
+    monkeypatch.setattr("torch.set_num_threads", lambda n: pytest.fail("something is measured"))
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot be written to"):
+        measure(tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize("draw", [steps.draw, scaling.draw])
+def test_a_picture_of_nothing_says_so(draw):
+    assert "Nothing has been measured." in [text.get_text() for text in draw([]).texts]
+
+
+def test_an_unknown_network_is_refused_in_words(tmp_path, capsys):
+    assert cli.main(["bench", "--models", "vgg6", "--out", str(tmp_path)]) == 2
     assert "unknown model 'vgg6'" in capsys.readouterr().err
 
 
