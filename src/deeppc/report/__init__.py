@@ -1,1 +1,1 @@
-"""Tables, plots, pages and drawings of what a run left behind."""
+"""Tables, plots, pages and network drawings: what a run, a comparison or a search looks like to a reader."""

@@ -226,7 +226,7 @@ def curves(metrics: Metrics, *, selected: float | None = None) -> Figure:
         percent_axis(upper, "y")
     _learning_rate(lower, x, series(metrics, "lr_w"))
     epoch_axis(lower, x)
-    if selected is not None:
+    if selected is not None and selected in x:
         for axes in (upper, lower):
             axes.axvline(selected, color=PALE, linewidth=1, linestyle=DASHED, zorder=0)
         write(upper, "kept", selected, upper.get_ylim()[0], dx=4, dy=7, color=GREY)
