@@ -9,10 +9,10 @@ import statistics
 
 import torch
 
-from deeppc.bench.steps import seconds, step
+from deeppc.bench.timing import batch, seconds, step
 from deeppc.core import memory
 from deeppc.models import build
-from deeppc.training.parts import compile_nodes
+from deeppc.training.builder import compile_nodes
 
 ALGORITHMS = ("bp", "pc+s+f, alpha=0", "pc+s+f")
 
@@ -26,11 +26,10 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(2)
     memory.keep()
-    eager = build(given.model, width=given.width).to(memory_format=torch.channels_last)
+    eager = build(given.model, width=given.width)
+    images, labels = batch(eager, given.batch_size)
     compiled = copy.deepcopy(eager)
     compile_nodes(compiled)
-    images = torch.randn(given.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
-    labels = torch.randint(0, 10, (given.batch_size,))
     print(f"torch {torch.__version__}, {given.model}, width {given.width}, batch {given.batch_size}\n")
     print("| step | eager ms | compiled ms | first compiled step s |\n|---|---|---|---|")
     for name in ALGORITHMS:

@@ -1,4 +1,4 @@
-"""What recording costs: a step watched by EnergyTrace beside one that is not, and `--diagnostics` beside an epoch.
+"""Measure the cost of recording: a step watched by EnergyTrace beside one that is not, and `--diagnostics` beside an epoch.
 
     python benchmarks/diagnostics.py
 
@@ -10,20 +10,19 @@ import statistics
 import torch
 
 from deeppc import Algorithm
-from deeppc.bench import steps as bench
+from deeppc.bench.timing import batch, seconds
 from deeppc.core import memory
 from deeppc.diagnostics import EnergyTrace
+from deeppc.diagnostics.updates import diagnose
 from deeppc.models import build
-from deeppc.training.diagnostics import diagnose
 
 MODELS, ALGORITHMS = ("vgg5", "vgg10", "resnet10"), ("pc", "pc+s+f", "ipc+s")
 ROUNDS, BATCHES = 10, 100  # of an epoch, to which the diagnostics of its end are compared
 
 
 def ratios(model: str, algorithm: str) -> tuple[list[float], list[float]]:
-    net = build(model, width=0.25).to(memory_format=torch.channels_last)
-    images = torch.randn(64, 3, 32, 32).to(memory_format=torch.channels_last)
-    labels = torch.randint(0, 10, (64,))
+    net = build(model, width=0.25)
+    images, labels = batch(net, 64)
     algo, trace = Algorithm.parse(algorithm), EnergyTrace()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
 
@@ -36,11 +35,11 @@ def ratios(model: str, algorithm: str) -> tuple[list[float], list[float]]:
     step(), step(trace), look()
     watched, looked = [], []
     for _ in range(ROUNDS):
-        alone = bench.seconds(step)
-        with_trace = bench.seconds(lambda: step(trace))
-        after = bench.seconds(step)
+        alone = seconds(step)
+        with_trace = seconds(lambda: step(trace))
+        after = seconds(step)
         watched.append(2 * with_trace / (alone + after) - 1)
-        looked.append(bench.seconds(look) / (BATCHES * after))
+        looked.append(seconds(look) / (BATCHES * after))
     return watched, looked
 
 

@@ -1,4 +1,4 @@
-"""What the loader costs beside one backpropagation step: it should stay under 3 %.
+"""Measure what the loader costs beside one backpropagation step: it should stay under 3 %.
 
     python benchmarks/loader.py
 

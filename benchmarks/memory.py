@@ -1,4 +1,4 @@
-"""What it is worth to keep freed memory (deeppc.core.memory): page faults and system time of a step, without and with it.
+"""Measure what keeping freed memory saves (deeppc.core.memory): page faults and system time, without and with it.
 
     python benchmarks/memory.py
 
@@ -15,16 +15,15 @@ CASES = (("vgg10", "pc"), ("vgg10", "bp"), ("resnet10", "bp"), ("resnet10", "pc+
 def measure(model: str, algorithm: str, how: str) -> str:
     import torch
 
-    from deeppc.bench import steps as bench
+    from deeppc.bench.timing import batch, step
     from deeppc.core import memory
     from deeppc.models import build
 
     if how == "kept":
         memory.keep()
     torch.set_num_threads(1)
-    net = build(model, width=0.25).to(memory_format=torch.channels_last)
-    images = torch.randn(128, 3, 32, 32).to(memory_format=torch.channels_last)
-    once = bench.step(algorithm, net, images, torch.randint(0, 10, (128,)))
+    net = build(model, width=0.25)
+    once = step(algorithm, net, *batch(net, 128))
     once(), once()
     before = resource.getrusage(resource.RUSAGE_SELF)
     once(), once(), once()

@@ -12,8 +12,8 @@ batch is a ``pxf.vmap``; no argument is donated; the energy is the batch mean, s
 multiplied by the batch size. Nothing is timed unless both give the same answers and the same energies.
 
 Each library runs in a process of its own, pinned to the same cores, and steps when it is told to: steps take turns in
-one run, and one process sleeps while the other computes. Both keep the memory that they free (``deeppc.core.memory``). The
-first step, which compiles, is reported apart. XLA_FLAGS is passed on and recorded. For Linux, because of the pinning.
+one run, and one process sleeps while the other computes. Both keep the memory that they free (``deeppc.core.memory``).
+The first step, which compiles, is reported apart. XLA_FLAGS is passed on. For Linux, because of the pinning.
 """
 
 # PCX and JAX live in the other environment, where no type checker sees them.
@@ -25,9 +25,7 @@ import argparse
 import json
 import os
 import platform
-import re
 import runpy
-import shutil
 import statistics
 import subprocess
 import sys
@@ -35,11 +33,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,84 +43,38 @@ from numpy.typing import NDArray
 NETS = {"vgg5": 5, "vgg10": 10}  # and their T
 LR_X = 0.5
 LR_W, DECAY = 1e-8, 1e-2  # so small that the weights stay nearly as they are, and rounds are alike
-MEMORY = Path(__file__).resolve().parents[1] / "src" / "deeppc" / "memory.py"
+MEMORY = Path(__file__).resolve().parents[1] / "src" / "deeppc" / "core" / "memory.py"
 TOLERANCE = 1e-3  # relative: float32, and convolutions that add in different orders
 
 Arrays = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class Task:
-    """What both libraries do. ``layout`` is the network: for each value node, what predicts it, step by step."""
-
-    model: str
-    T: int
-    width: float
-    batch_size: int
-    threads: int
-    layout: list[list[dict[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Check:
-    """What the two computed for the same weights and images, and how far apart it is."""
-
-    logits: float  # largest difference, relative to the largest logit
-    energy: dict[str, list[float]]  # by library: of the whole net, before each inference step and after the last
-    cosine: dict[str, float]  # by parameter: of the two gradients
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One network. ``ratio`` is PCX's median time by deeppc's; ``low`` and ``high`` are quartiles over the rounds."""
-
-    model: str
-    T: int
-    milliseconds: dict[str, float]
-    ratio: float
-    low: float
-    high: float
-    first: dict[str, float]  # seconds of the first step
-    seconds: dict[str, list[float]]
-    check: Check
-
-
-# ---- The two libraries, each in its own process ----
-
-
-class Library(Protocol):
-    """A network, a batch and optimisers, ready to train."""
-
-    def step(self) -> None:
-        """One training step, finished on return."""
-
-    def look(self) -> Arrays:
-        """``logits``, ``energy`` by step, and each parameter's gradient under its name. No weight moves."""
+# ---- The two libraries, each in its own process. step() trains once; look() returns logits, energy by step, gradients.
 
 
 class DeepPC:
     packages = ("deeppc", "torch")
 
-    def __init__(self, task: Task, data: Arrays) -> None:
+    def __init__(self, task: dict[str, Any], data: Arrays) -> None:
         import torch
 
         from deeppc import Algorithm
         from deeppc.models import build
 
-        torch.set_num_threads(task.threads)
-        self.net = build(task.model, width=task.width)
+        torch.set_num_threads(task["threads"])
+        self.net = build(task["model"], width=task["width"])
         self.net.load_state_dict({name: torch.from_numpy(data[name]) for name in self.net.state_dict()})
         self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.images = torch.from_numpy(data["images"]).to(memory_format=torch.channels_last)
         self.labels = torch.from_numpy(data["labels"])
-        self.algorithm = Algorithm.parse("pc", T=task.T, lr_x=LR_X)
+        self.algorithm = Algorithm.parse("pc", T=task["T"], lr_x=LR_X)
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=LR_W, weight_decay=DECAY)
 
     def step(self) -> None:
         self.algorithm.step(self.net, self.images, self.labels, self.optimizer)
 
     def look(self) -> Arrays:
-        from deeppc.diagnostics.energy import EnergyTrace
+        from deeppc.diagnostics import EnergyTrace
 
         trace = EnergyTrace()
         self.optimizer.zero_grad()
@@ -134,9 +84,9 @@ class DeepPC:
 
 
 class PCX:
-    packages = ("pcx", "jax", "jaxlib", "equinox", "optax", "numpy")
+    packages = ("pcx", "jax", "jaxlib", "equinox", "optax")
 
-    def __init__(self, task: Task, data: Arrays) -> None:
+    def __init__(self, task: dict[str, Any], data: Arrays) -> None:
         import jax
         import optax
         import pcx.nn as pxnn
@@ -144,13 +94,13 @@ class PCX:
         import pcx.utils as pxu
 
         self.images, self.targets = jax.numpy.asarray(data["images"]), jax.nn.one_hot(data["labels"], 10)
-        self.net = pcx_net(task, data)
+        self.net = pcx_net(task["layout"], data)
         self.net.train()  # here, because a change of mode in the first step would make the second compile again
-        forward, self.train, self.watch = pcx_functions(task.T)
+        forward, self.train, self.watch = pcx_functions(task["T"])
         with pxu.step(self.net, pxc.STATUS.INIT, clear_params=pxc.VodeParam.Cache):
             forward(self.images, self.targets, net=self.net)  # gives the activities their shapes
         movable = pxu.M_hasnot(pxc.VodeParam, frozen=True)(self.net)
-        self.on_x = pxu.Optim(lambda: optax.sgd(LR_X * task.batch_size), movable)
+        self.on_x = pxu.Optim(lambda: optax.sgd(LR_X * len(self.images)), movable)
         self.on_w = pxu.Optim(lambda: optax.adamw(LR_W, weight_decay=DECAY), pxu.M(pxnn.LayerParam)(self.net))
 
     def step(self) -> None:
@@ -168,8 +118,8 @@ class PCX:
         return {"logits": np.asarray(logits), "energy": np.asarray(energy), **gradients}
 
 
-def pcx_net(task: Task, data: Arrays) -> Any:
-    """The network in PCX's layers, with the weights in ``data``: after each node's operations a ``Vode``."""
+def pcx_net(layout: list[list[dict[str, Any]]], data: Arrays) -> Any:
+    """Build the network of PCX's layers, with the weights in ``data``: after each node's operations a ``Vode``."""
     import jax
     import pcx as px
     import pcx.nn as pxnn
@@ -186,8 +136,8 @@ def pcx_net(task: Task, data: Arrays) -> Any:
     class Net(pxc.EnergyModule):
         def __init__(self) -> None:
             super().__init__()
-            self.blocks = [[make[part["kind"]](*part["args"]) for part in node] for node in task.layout]
-            self.vodes = [pxc.Vode() for _ in task.layout]
+            self.blocks = [[make[part["kind"]](*part["args"]) for part in node] for node in layout]
+            self.vodes = [pxc.Vode() for _ in layout]
             self.vodes[-1].h.frozen = True  # read by the mask below: the clamped output does not move
 
         def __call__(self, x: Any, y: Any = None) -> Any:
@@ -200,7 +150,7 @@ def pcx_net(task: Task, data: Arrays) -> Any:
             return self.vodes[-1].get("u")
 
         def named_layers(self) -> Iterator[tuple[str, Any]]:
-            for node, block in zip(task.layout, self.blocks, strict=True):
+            for node, block in zip(layout, self.blocks, strict=True):
                 yield from ((spec["name"], part) for spec, part in zip(node, block, strict=True) if "name" in spec)
 
     net = Net()
@@ -211,7 +161,7 @@ def pcx_net(task: Task, data: Arrays) -> Any:
 
 
 def pcx_functions(T: int) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """``forward``, ``train`` and ``watch``, which does as ``train``, but tells what it saw and learns nothing."""
+    """Return ``forward``, ``train`` and ``watch``, which does as ``train``, but returns what it saw and does not learn."""
     import jax
     import pcx.functional as pxf
     import pcx.nn as pxnn
@@ -265,34 +215,26 @@ def work(name: str, folder: Path) -> None:
     """Build the library's network from what is in ``folder``, then do what the lines on stdin say."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints goes to stderr, not among the answers
-
-    def answer(**content: Any) -> None:
-        print(json.dumps(content), file=answers, flush=True)
-
-    task = Task(**json.loads((folder / "task.json").read_text()))
-    os.sched_setaffinity(0, cores(task.threads))
+    task = json.loads((folder / "task.json").read_text())
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: task["threads"]])
     runpy.run_path(str(MEMORY))["keep"]()
     with np.load(folder / "data.npz") as data:
-        library: Library = LIBRARIES[name](task, dict(data))
-    versions = {package: version(package) for package in LIBRARIES[name].packages}
-    answer(versions={"python": platform.python_version(), **versions})
+        library = LIBRARIES[name](task, dict(data))
+    versions = {package: version(package) for package in library.packages}
+    print(json.dumps({"python": platform.python_version(), **versions}), file=answers, flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         if line.strip() == "step":
             library.step()
         else:
-            np.savez(folder / name, **library.look())  # type: ignore[arg-type]
-        answer(seconds=time.perf_counter() - start)
+            np.savez(folder / name, **library.look())
+        print(json.dumps(time.perf_counter() - start), file=answers, flush=True)
 
 
-def cores(threads: int) -> list[int]:
-    return sorted(os.sched_getaffinity(0))[:threads]
+# ---- The run.
 
 
-# ---- The run ----
-
-
-def prepare(folder: Path, model: str, setting: argparse.Namespace) -> Task:
+def prepare(folder: Path, model: str, setting: argparse.Namespace) -> None:
     """Write the task, and the weights, images and labels that both libraries get."""
     import torch
 
@@ -301,17 +243,16 @@ def prepare(folder: Path, model: str, setting: argparse.Namespace) -> Task:
     torch.manual_seed(0)
     net = build(model, width=setting.width)
     layout = [[part(f"nodes.{v}.{name}", m) for name, m in f.named_children()] for v, f in net.nodes.items()]
-    task = Task(model, NETS[model], setting.width, setting.batch_size, setting.threads, layout)
+    task = {"model": model, "T": NETS[model], "width": setting.width, "threads": setting.threads, "layout": layout}
     data = {name: tensor.numpy() for name, tensor in net.state_dict().items()}
     data["images"] = torch.randn(setting.batch_size, 3, 32, 32).numpy()
     data["labels"] = torch.randint(0, 10, (setting.batch_size,)).numpy()
     np.savez(folder / "data", **data)
-    (folder / "task.json").write_text(json.dumps(asdict(task)))
-    return task
+    (folder / "task.json").write_text(json.dumps(task))
 
 
 def part(name: str, module: Any) -> dict[str, Any]:
-    """A torch module as data: its kind, the arguments that make PCX's counterpart, and the name of its weights."""
+    """Return a torch module as data: its kind, the arguments of PCX's counterpart, and the name of its weights."""
     from torch import nn
 
     match module:
@@ -332,7 +273,6 @@ class Worker:
     """A process that steps when asked; ``with`` ends it."""
 
     def __init__(self, name: str, python: str, folder: Path, threads: int) -> None:
-        self.name = name
         self.process = subprocess.Popen(
             [python, str(Path(__file__).resolve()), "--worker", name, str(folder)],
             stdin=subprocess.PIPE,
@@ -342,7 +282,7 @@ class Worker:
         )
 
     def __enter__(self) -> Worker:
-        self.versions: dict[str, str] = self._answer()["versions"]
+        self.versions: dict[str, str] = self._answer()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -350,58 +290,55 @@ class Worker:
         self.process.wait()
 
     def ask(self, command: str) -> float:
-        """Seconds that the command took."""
+        """Return the seconds that the command took."""
         assert self.process.stdin is not None
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
-        return float(self._answer()["seconds"])
+        return float(self._answer())
 
     def _answer(self) -> Any:
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"The process of {self.name} ended early. Its last words stand above.")
+        if not (line := self.process.stdout.readline()):
+            raise SystemExit("A worker ended early; its error stands above.")
         return json.loads(line)
 
 
-def measure(model: str, setting: argparse.Namespace) -> tuple[Cell, dict[str, dict[str, str]]]:
-    """One network: its cell, and by library the versions of what was measured."""
+def measure(model: str, setting: argparse.Namespace) -> dict[str, Any]:
+    """Compare and time one network."""
     pythons = {"deeppc": sys.executable, "pcx": setting.pcx_python}
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        task = prepare(folder, model, setting)
+        prepare(folder, model, setting)
         workers = {
             name: stack.enter_context(Worker(name, python, folder, setting.threads)) for name, python in pythons.items()
         }
-        for w in workers.values():
-            w.ask("look")
-        check = compare(*(load(folder / f"{name}.npz") for name in workers))
-        first = {name: w.ask("step") for name, w in workers.items()}
+        for worker in workers.values():
+            worker.ask("look")
+        check = compare(*(dict(np.load(folder / f"{name}.npz")) for name in workers))
+        first = {name: worker.ask("step") for name, worker in workers.items()}
         seconds: dict[str, list[float]] = {name: [] for name in workers}
         for i in range(setting.rounds):
             print(f"{model}: round {i + 1} of {setting.rounds}", file=sys.stderr)
             for name in sorted(workers, reverse=i % 2 == 1):
                 seconds[name].append(workers[name].ask("step"))
-    return summary(task, first, seconds, check), {name: w.versions for name, w in workers.items()}
+    versions = {name: worker.versions for name, worker in workers.items()}
+    return {"model": model, "seconds": seconds, "first": first, "check": check, "versions": versions}
 
 
-def load(path: Path) -> Arrays:
-    with np.load(path) as arrays:
-        return dict(arrays)
-
-
-def compare(ours: Arrays, theirs: Arrays) -> Check:
-    """Refuses to go on if the two did not compute the same thing."""
+def compare(ours: Arrays, theirs: Arrays) -> dict[str, Any]:
+    """Return how far apart the two are; stop if they did not compute the same thing."""
     logits = float(np.abs(ours["logits"] - theirs["logits"]).max() / np.abs(ours["logits"]).max())
     energy = {"deeppc": ours["energy"].tolist(), "pcx": theirs["energy"].tolist()}
-    if logits > TOLERANCE:
-        raise SystemExit(f"The nets differ: their answers are {logits:.1e} apart, relative to the largest.")
-    if not np.allclose(ours["energy"], theirs["energy"], rtol=TOLERANCE):
-        raise SystemExit(f"The inference differs. Energies by step: {energy}")
+    if logits > TOLERANCE or not np.allclose(ours["energy"], theirs["energy"], rtol=TOLERANCE):
+        raise SystemExit(f"The two differ: answers by {logits:.1e} of the largest; energies by step: {energy}")
     if energy["pcx"][-1] >= energy["pcx"][0]:
         raise SystemExit(f"Inference does not lower the energy: {energy}")
     parameters = [name for name in ours if name not in ("logits", "energy")]
-    return Check(logits, energy, {name: cosine(ours[name], theirs[name]) for name in parameters})
+    return {
+        "logits": logits,
+        "energy": energy,
+        "cosine": {name: cosine(ours[name], theirs[name]) for name in parameters},
+    }
 
 
 def cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -410,27 +347,15 @@ def cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
     return float(a @ b) / scale if scale else 0.0
 
 
-def summary(task: Task, first: dict[str, float], seconds: dict[str, list[float]], check: Check) -> Cell:
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
-    ratios = [theirs / ours for ours, theirs in zip(seconds["deeppc"], seconds["pcx"], strict=True)]
+def row(measured: dict[str, Any]) -> str:
+    ours, theirs = (statistics.median(measured["seconds"][name]) for name in LIBRARIES)
+    ratios = [b / a for a, b in zip(*(measured["seconds"][name] for name in LIBRARIES), strict=True)]
     low, _, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-    milliseconds = {name: 1e3 * median for name, median in medians.items()}
-    return Cell(task.model, task.T, milliseconds, medians["pcx"] / medians["deeppc"], low, high, first, seconds, check)
+    times = f"{1e3 * ours:.0f} | {1e3 * theirs:.0f} | {theirs / ours:.2f} | {low:.2f}-{high:.2f}"
+    return f"| {measured['model']} | {NETS[measured['model']]} | {times} | {measured['first']['pcx']:.1f} |"
 
 
-def as_markdown(cells: list[Cell]) -> str:
-    lines = [
-        "| network | T | deeppc, ms | PCX, ms | PCX / deeppc | quartiles | PCX's first step, s |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for c in cells:
-        times = f"{c.milliseconds['deeppc']:.0f} | {c.milliseconds['pcx']:.0f}"
-        spread = f"{c.ratio:.2f} | {c.low:.2f}-{c.high:.2f}"
-        lines.append(f"| {c.model} | {c.T} | {times} | {spread} | {c.first['pcx']:.1f} |")
-    return "\n".join(lines)
-
-
-def arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pcx-python", metavar="PATH", help="the interpreter of an environment with PCX")
     parser.add_argument("--models", nargs="+", choices=NETS, default=list(NETS), help="default: both")
@@ -441,66 +366,21 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write everything that was measured, as JSON")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     setting = parser.parse_args()
-    if not setting.worker:
-        complain(parser, setting)
-    return setting
-
-
-def complain(parser: argparse.ArgumentParser, setting: argparse.Namespace) -> None:
-    """End with a message if a setting cannot work."""
+    if setting.worker:
+        work(setting.worker[0], Path(setting.worker[1]))
+        return
     if not setting.pcx_python:
         parser.error("--pcx-python is missing: pip install pcx into an environment, and give the path of its python")
-    if not shutil.which(setting.pcx_python):
-        parser.error(f"--pcx-python is {setting.pcx_python}, which is no program")
-    for name in ("rounds", "batch_size", "threads", "width"):
-        if getattr(setting, name) <= 0:
-            parser.error(f"--{name.replace('_', '-')} is {getattr(setting, name)}, but must be positive")
-    if setting.threads > len(cores(setting.threads)):
-        parser.error(f"--threads is {setting.threads}, but there are {len(cores(setting.threads))} cores")
-    if setting.out and not setting.out.parent.is_dir():
-        parser.error(f"--out: there is no folder {setting.out.parent}")
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers depend on, besides the code and the versions."""
-    found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    return {
-        "cpu": found[1] if found else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "xla_flags": os.environ.get("XLA_FLAGS", ""),
-    }
-
-
-def run(setting: argparse.Namespace) -> None:
-    from deeppc.files import write_json
-
-    chosen = {name: getattr(setting, name) for name in ("width", "batch_size", "threads", "rounds")}
-    record: dict[str, Any] = {"date": date.today().isoformat(), "setting": chosen | {"lr_x": LR_X}}
-    record |= {"machine": machine(), "load": [round(os.getloadavg()[0], 2)]}
-    cells = []
+    results = []
     for model in setting.models:
-        cell, versions = measure(model, setting)
-        cells.append(cell)
-        record["load"].append(round(os.getloadavg()[0], 2))
-        record |= {"versions": versions, "cells": [asdict(cell) for cell in cells]}
+        results.append(measure(model, setting))
         if setting.out:  # after each network, so that a failure in the next one loses nothing
-            write_json(setting.out, record)
-    print(as_markdown(cells))
-    for name, packages in record["versions"].items():
-        print(f"\n{name}: {', '.join(f'{package} {number}' for package, number in packages.items())}", end="")
-    print(f"\nload average before, and after each network: {', '.join(map(str, record['load']))}")
-
-
-def main() -> None:
-    setting = arguments()
-    if setting.worker:
-        name, folder = setting.worker
-        try:
-            work(name, Path(folder))
-        except ModuleNotFoundError as error:
-            raise SystemExit(f"{sys.executable}: {error}. Install {name} there.") from None
-    else:
-        run(setting)
+            setting.out.write_text(json.dumps(results, indent=1))
+    print(
+        "| network | T | deeppc, ms | PCX, ms | PCX / deeppc | quartiles | PCX's first step, s |\n" + "|---" * 7 + "|"
+    )
+    print("\n".join(map(row, results)))
+    print(f"\nversions: {results[-1]['versions']}\nload average: {os.getloadavg()}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long a person waits: for the help, for torch, for the first batch of a training.
+"""Measure how long a person waits: for the help, for torch, for the first batch of a training.
 
     python benchmarks/startup.py
 
@@ -16,9 +16,8 @@ from pathlib import Path
 FIRST_BATCH = """
 import sys
 from pathlib import Path
-from deeppc.training import TrainConfig
+from deeppc.training import TrainConfig, train
 from deeppc.training.events import BatchDone
-from deeppc.training.fit import train
 
 class Enough(BaseException): pass
 
