@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from deeppc.data import Dataset, load
-from deeppc.paper.run import Plan, plan, run
+from deeppc.paper.run import Plan, jobs, plan, run
+from deeppc.training import builder
 
 TINY: dict[str, Any] = {"width": 0.02, "limit": 24, "models": ("vgg5",)}
 
@@ -22,8 +23,8 @@ def _digits() -> Dataset:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deeppc.runs.folder._git", lambda: None)
-    monkeypatch.setattr("deeppc.training.parts.load", lambda *args, **kwargs: _digits())
+    monkeypatch.setattr("deeppc.runs.provenance._git", lambda: None)
+    monkeypatch.setattr(builder, "load", lambda *args, **kwargs: _digits())
 
 
 @pytest.fixture
@@ -37,22 +38,20 @@ def tiny(tmp_path: Path) -> Callable[..., Plan]:
 
 
 @pytest.fixture
-def perform() -> Callable[[Plan], Path]:
-    """Run all that is left of a plan, in this process."""
-    return lambda planned: run(planned, planned.jobs())
+def perform() -> Callable[..., list[Path]]:
+    """Run all that is left of plans, in this process."""
+    return lambda *plans: run(plans, jobs(plans))
 
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders of all runs that were really trained, in order."""
-    from deeppc.training import fit as loop
-
     names: list[str] = []
-    real = loop.train
+    real = builder.train
 
-    def watched(config: Any, *args: Any) -> Any:
+    def watched(config: Any, *args: Any, **options: Any) -> Any:
         names.append(config.run_dir.name)
-        return real(config, *args)
+        return real(config, *args, **options)
 
-    monkeypatch.setattr(loop, "train", watched)
+    monkeypatch.setattr(builder, "train", watched)
     return names
