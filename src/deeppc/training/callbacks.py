@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,11 +47,10 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        self._folder, self._writer = folder, None
-        try:
-            import tensorboard  # noqa: F401
-        except ImportError:
-            raise ConfigError("TensorBoard is not installed: pip install 'deeppc[tensorboard]'.") from None
+        self._folder = folder
+        self._writer: Any = None
+        if find_spec("tensorboard") is None:
+            raise ConfigError("TensorBoard is not installed: pip install 'deeppc[tensorboard]'.")
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -68,7 +68,7 @@ class TensorBoard:
 
         if folder is None:
             raise ConfigError("TensorBoard needs a folder: TensorBoard(folder), or a run_dir.")
-        self._writer: Any = SummaryWriter(str(folder))
+        self._writer = SummaryWriter(str(folder))
 
 
 def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:

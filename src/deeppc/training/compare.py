@@ -1,188 +1,213 @@
 """Several algorithms under the same seeds: the same initial weights, the same batches, one table with its spread.
 
-    <folder>/comparison.json .md .csv     the table
-    <folder>/<algorithm>-<seed>/          a whole run folder each
-
-Runs that are finished are not run again; one that was interrupted goes on. A run that diverges is a result, too: it is
-named in the table, and the others go on.
+Runs that are finished are not run again; one that was interrupted is resumed. A run that diverges is a result, too: it
+is named in the table, and the others are still run.
 """
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import io
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deeppc.core.algorithms import known_options, options_for
 from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
-from deeppc.files import read_json, replacing, unused, write_json
-from deeppc.runs.folder import MANIFEST
-from deeppc.training.config import TrainConfig, for_algorithm, from_table, to_table
-from deeppc.training.events import Listener, Note, nobody
-
-COMPARISON = "comparison.json"
+from deeppc.files import unused, write_json, write_text
+from deeppc.report.tables import Table, mean_and_deviation
+from deeppc.runs.folder import ComparisonFolder
+from deeppc.training.config import TrainConfig, flag, from_table, meaningful, replace, to_table
+from deeppc.training.events import Callback, Note, ignore
+from deeppc.training.result import RunResult
 
 
 @dataclass
 class Row:
-    """One algorithm's finished runs, by seed, and what became of the others."""
+    """One algorithm's finished runs, by seed: their scores by name (``test_accuracy``), and those that diverged."""
 
     algorithm: str
     runs: list[str] = field(default_factory=list)
-    test_accuracy: list[float] = field(default_factory=list)
-    test_top5: list[float] = field(default_factory=list)
-    validation_accuracy: list[float | None] = field(default_factory=list)
+    scores: dict[str, list[float | None]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     diverged: list[str] = field(default_factory=list)
 
-    def add(self, run: str, result: dict[str, Any]) -> None:
+    def add(self, run: str, result: Mapping[str, Any]) -> None:
+        """Take in the table of a run's result."""
         self.runs.append(run)
-        self.test_accuracy.append(result["test_accuracy"])
-        self.test_top5.append(result["test_top5"])
-        self.validation_accuracy.append(result["validation_accuracy"])
         self.seconds.append(result["seconds"])
+        for name, value in result.items():
+            if name.startswith(("test_", "validation_")):
+                self.scores.setdefault(name, []).append(value)
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm,
+            "runs": self.runs,
+            **self.scores,
+            "seconds": self.seconds,
+            "diverged": self.diverged,
+        }
 
 
 @dataclass(frozen=True)
 class Comparison:
+    """``options`` are those of algorithms that were given; each algorithm takes the ones it has."""
+
     folder: Path
     config: TrainConfig
     seeds: tuple[int, ...]
     rows: list[Row]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def table(self) -> dict[str, Any]:
-        """What ``comparison.json`` holds. ``runs`` are folders inside the comparison's own."""
+        """Return what ``comparison.json`` holds. ``runs`` are folders inside the comparison's own."""
         return {
-            "rows": [vars(row) for row in self.rows],
+            "rows": [row.table() for row in self.rows],
             "algorithms": [row.algorithm for row in self.rows],
             "seeds": list(self.seeds),
             "config": to_table(self.config),
+            "options": dict(self.options),
         }
+
+    def summary(self) -> Table:
+        """Return one row for each algorithm: mean ± standard deviation over seeds."""
+        names, c = self._scores(), self.config
+        note = (
+            f"{c.dataset}, {c.model} at width {c.width:g}, at most {c.epochs} epochs, seeds "
+            f"{', '.join(map(str, self.seeds))}; epoch selected by {c.select}; mean ± standard deviation over seeds."
+        )
+        return Table(
+            ["algorithm", *map(_heading, names), "seconds", "runs"],
+            [
+                [row.algorithm, *(_cell(row, name) for name in names), mean_and_deviation(row.seconds), _count(row)]
+                for row in self.rows
+            ],
+            note=note,
+        )
+
+    def _scores(self) -> list[str]:
+        """The names of all scores, those of the test first."""
+        names = dict.fromkeys(name for row in self.rows for name in row.scores)
+        return sorted(names, key=lambda name: name.startswith("validation"))
+
+    def runs(self) -> Table:
+        """Return one row for each run, for a spreadsheet to add up."""
+        names = self._scores()
+        lines: list[list[object]] = []
+        for row in self.rows:
+            for i, run in enumerate(row.runs):
+                scores = [row.scores[name][i] if name in row.scores else None for name in names]
+                lines.append([row.algorithm, run, *scores, row.seconds[i], "finished"])
+            lines += [[row.algorithm, run, *[None] * len(names), None, "diverged"] for run in row.diverged]
+        return Table(["algorithm", "run", *names, "seconds", "status"], lines)
 
 
 def compare(
-    config: TrainConfig, algorithms: Sequence[str], seeds: Sequence[int], on_event: Listener = nobody
+    config: TrainConfig,
+    algorithms: Sequence[str],
+    seeds: Sequence[int],
+    callback: Callback = ignore,
+    *,
+    options: Mapping[str, Any] | None = None,
+    report: bool = True,
 ) -> Comparison:
-    """Train each algorithm with each seed; ``config`` says the rest. Written down after every run."""
-    _check(algorithms, seeds)
-    folder = config.run_dir or unused(Path("runs") / f"compare-{config.dataset}-{config.model}")
-    if (folder / COMPARISON).exists() and not config.resume:
-        raise RunError(f"{folder} already holds a comparison: go on with it by --resume, or choose another --run-dir.")
-    comparison = Comparison(folder, config, tuple(seeds), [Row(a) for a in algorithms])
-    _create(folder)
+    """Train each algorithm with each seed; ``config`` says the rest. Written down after every run.
+
+    ``options`` of algorithms, and those of ``config``, are given to each algorithm that has them.
+    """
+    options = {**config.options, **(options or {})}
+    _check(algorithms, seeds, options)
+    folder = ComparisonFolder(config.run_dir or unused(Path("runs") / f"compare-{_task_name(config)}"))
+    if folder.holds_comparison and not config.resume:
+        raise RunError(
+            f"{folder.path} already holds a comparison: resume it with --resume, or choose another --run-dir."
+        )
+    comparison = Comparison(folder.path, config, tuple(seeds), [Row(a) for a in algorithms], options)
     _write(comparison)
     total = len(algorithms) * len(seeds)
     for number, (seed, row) in enumerate(((s, r) for s in seeds for r in comparison.rows), start=1):
         name = f"{row.algorithm}-{seed}"
-        on_event(Note(f"{number} of {total}: {row.algorithm}, seed {seed}"))
+        callback(Note(f"{number} of {total}: {row.algorithm}, seed {seed}"))
         try:
-            row.add(name, _run(for_algorithm(config, row.algorithm, seed=seed, run_dir=folder / name), on_event))
+            row.add(name, _run(comparison, row.algorithm, seed, callback, report).table())
         except DivergedError as error:
             row.diverged.append(name)
-            on_event(Note(str(error)))
+            callback(Note(str(error)))
         except Interrupted as stop:
-            raise Interrupted(f"in {name}", "compare", folder, stop.signal) from None
+            raise Interrupted(f"in {name}", "compare", folder.path, stop.signal) from None
         _write(comparison)
+    if report:
+        from deeppc.training.loop import write_report
+
+        write_report("write_comparison", folder, callback)
     return comparison
 
 
-def saved_comparison(folder: Path) -> tuple[TrainConfig, list[str], list[int]]:
-    """Settings, algorithms and seeds of the comparison in ``folder``, ready to go on with it."""
-    if not (folder / COMPARISON).exists():
-        raise RunError(f"There is no comparison to resume in {folder}: start one without --resume.")
-    table = read_json(folder / COMPARISON)
+def saved_comparison(path: Path) -> tuple[TrainConfig, list[str], list[int], dict[str, Any]]:
+    """Return settings, algorithms, seeds and options of the comparison in a folder, ready to resume it."""
+    folder = ComparisonFolder(path)
+    if not folder.holds_comparison:
+        raise RunError(f"There is no comparison to resume in {path}: start one without --resume.")
+    table = folder.table()
     try:
-        config = from_table({**table["config"], "run_dir": folder, "resume": True}, str(folder / COMPARISON))
-        return config, [str(a) for a in table["algorithms"]], [int(s) for s in table["seeds"]]
+        config = from_table(meaningful(table["config"]), str(folder.table_path))
+        config = replace(config, run_dir=path, resume=True)
+        return config, [str(a) for a in table["algorithms"]], [int(s) for s in table["seeds"]], dict(table["options"])
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder / COMPARISON} is damaged: {error!r}.") from error
+        raise RunError(f"{folder.table_path} is damaged: {error!r}.") from error
 
 
-def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and the sample standard deviation (of n - 1); a single value has none."""
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-
-
-HEADINGS = ("algorithm", "test accuracy, %", "top-5, %", "validation, %", "seconds", "runs")
-
-
-def cells(row: Row) -> tuple[str, ...]:
-    """The row as text: mean ± standard deviation."""
-    validation = [v for v in row.validation_accuracy if v is not None]
-    columns = [_cell(row.test_accuracy, 100), _cell(row.test_top5, 100), _cell(validation, 100), _cell(row.seconds, 1)]
-    runs = str(len(row.runs)) + (f", {len(row.diverged)} diverged" if row.diverged else "")
-    return row.algorithm, *columns, runs
-
-
-def markdown(comparison: Comparison) -> str:
-    c = comparison.config
-    lines = [
-        f"{c.dataset}, {c.model} at width {c.width:g}, at most {c.epochs} epochs, seeds "
-        f"{', '.join(map(str, comparison.seeds))}; epoch selected by {c.select}; mean ± standard deviation over seeds.",
-        "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|" + " --- |" * len(HEADINGS),
-        *("| " + " | ".join(cells(row)) + " |" for row in comparison.rows),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def as_csv(comparison: Comparison) -> str:
-    """One line per run, for a spreadsheet to add up."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["algorithm", "run", "test_accuracy", "test_top5", "validation_accuracy", "seconds"])
-    for r in comparison.rows:
-        columns = zip(r.runs, r.test_accuracy, r.test_top5, r.validation_accuracy, r.seconds, strict=True)
-        writer.writerows([r.algorithm, *values] for values in columns)
-        writer.writerows([r.algorithm, run, "diverged", "", "", ""] for run in r.diverged)
-    return text.getvalue()
-
-
-def _check(algorithms: Sequence[str], seeds: Sequence[int]) -> None:
-    from deeppc.core.algorithms import Algorithm
-
+def _check(algorithms: Sequence[str], seeds: Sequence[int], options: Mapping[str, Any]) -> None:
     if not algorithms or not seeds:
         raise ConfigError("Say what to compare, e.g. --algorithms bp,pc+s+f --seeds 0,1,2.")
     for values in (algorithms, seeds):
         if len(set(values)) < len(values):
             raise ConfigError(f"Named twice: {', '.join(map(str, values))}. Name each algorithm and seed once.")
-    for name in algorithms:
-        try:
-            Algorithm.parse(name)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-
-
-def _create(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"The folder {folder} cannot be written: {error.strerror or error}.") from error
+        means = {name for algorithm in algorithms for name in options_for(algorithm)}
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    for name in options:
+        if name in known_options() and name not in means:
+            raise ConfigError(f"{flag(name)} means nothing to any of {', '.join(algorithms)}: leave it out.")
 
 
-def _run(config: TrainConfig, on_event: Listener) -> dict[str, Any]:
-    """The result of one run: from the start, or of what is left of it (of a finished one: nothing)."""
-    from deeppc.training.fit import train
+def _run(comparison: Comparison, algorithm: str, seed: int, callback: Callback, report: bool) -> RunResult:
+    """Run one: from the start, or what is left of it (of a finished one: nothing)."""
+    from deeppc.training.builder import train
 
-    assert config.run_dir is not None
-    begun = (config.run_dir / MANIFEST).exists()
-    return train(dataclasses.replace(config, resume=begun), on_event).table()
+    folder = ComparisonFolder(comparison.folder).run(f"{algorithm}-{seed}")
+    own = {name: value for name, value in comparison.options.items() if name in options_for(algorithm)}
+    place = {"seed": seed, "run_dir": folder.path, "resume": folder.holds_run}
+    return train(replace(comparison.config, algorithm=algorithm, **place, **own), callback, report=report)
 
 
 def _write(comparison: Comparison) -> None:
-    write_json(comparison.folder / COMPARISON, comparison.table())
-    for name, text in (("comparison.md", markdown(comparison)), ("comparison.csv", as_csv(comparison))):
-        with replacing(comparison.folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    folder = ComparisonFolder(comparison.folder)
+    write_json(folder.table_path, comparison.table())
+    write_text(folder.markdown_path, comparison.summary().markdown())
+    write_text(folder.csv_path, comparison.runs().csv())
 
 
-def _cell(values: Sequence[float], scale: float) -> str:
-    if not values:
-        return "-"
-    mean, deviation = spread([scale * v for v in values])
-    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+def _task_name(config: TrainConfig) -> str:
+    from deeppc.training.builder import task_name
+
+    return task_name(config)
+
+
+def _in_percent(name: str) -> bool:
+    return name.endswith(("_accuracy", "_top5"))
+
+
+def _heading(name: str) -> str:
+    known = {"test_accuracy": "test accuracy", "test_top5": "top-5", "validation_accuracy": "validation"}
+    return known.get(name, name.replace("_", " ")) + (", %" if _in_percent(name) else "")
+
+
+def _cell(row: Row, name: str) -> str:
+    values = [value for value in row.scores.get(name, []) if value is not None]
+    return mean_and_deviation(values, scale=100) if _in_percent(name) else mean_and_deviation(values, digits=4)
+
+
+def _count(row: Row) -> str:
+    return str(len(row.runs)) + (f", {len(row.diverged)} diverged" if row.diverged else "")

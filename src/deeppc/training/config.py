@@ -197,10 +197,10 @@ def layered(layers: Iterable[tuple[Mapping[str, Any], str]], base: TrainConfig |
     """
     config = base or TrainConfig()
     own: dict[str, Any] = {"algorithm": config.algorithm}
-    options: dict[str, tuple[Any, str]] = {name: (value, "") for name, value in config.options.items()}
+    options: dict[str, tuple[Any, str | None]] = {name: (value, None) for name, value in config.options.items()}
     for table, source in layers:
         if table.get("algorithm", own["algorithm"]) != own["algorithm"]:
-            options = {name: (value, "") for name, (value, _) in options.items()}
+            options = {name: (value, None) for name, (value, _) in options.items()}
         for key, raw in table.items():
             value = fitted(key, raw, source)
             if key in FIELDS:
@@ -208,9 +208,9 @@ def layered(layers: Iterable[tuple[Mapping[str, Any], str]], base: TrainConfig |
             else:
                 options[key] = (value, source)
     means = _options_for(own["algorithm"])
-    for name, (_, source) in options.items():
-        if name not in means and source:
-            raise ConfigError(f"{source}: {_means_nothing(name, own['algorithm'])}")
+    for name, (_, named) in options.items():
+        if name not in means and named is not None:
+            raise ConfigError(f"{named}: {_means_nothing(name, own['algorithm'])}".removeprefix(": "))
     kept = {name: value for name, (value, _) in options.items() if name in means}
     return dataclasses.replace(config, **own, options=kept)
 

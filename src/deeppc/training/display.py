@@ -93,7 +93,7 @@ class Lines:
             scores.pop("validation", None)
         chosen = list(scores.values())[-1]
         mark = ""
-        if metric.better(chosen, self._best):
+        if len(scores) > 1 and metric.better(chosen, self._best):
             self._best, mark = chosen, "  best so far"
         said = "  ".join(f"{part} {metric.text(value)}" for part, value in scores.items())
         return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +78,16 @@ Callback = Callable[[Event], None]
 
 class StopRun(Exception):  # noqa: N818 - a wish, no error
     """Raised by a callback: the run ends here, with what it has written, and the manifest says ``stopped``."""
+
+
+def together(callbacks: Sequence[Callback]) -> Callback:
+    """Return one callback that calls several."""
+
+    def tell(event: Event) -> None:
+        for callback in callbacks:
+            callback(event)
+
+    return tell
 
 
 def ignore(event: Event) -> None:

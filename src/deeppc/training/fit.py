@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ from deeppc.errors import ConfigError
 from deeppc.runs.folder import RunFolder
 from deeppc.training import loop
 from deeppc.training.config import require_resumable
-from deeppc.training.events import Callback, Event, Finished, Note
+from deeppc.training.events import Callback, Finished, Note, together
 from deeppc.training.result import RunResult, read_result
 from deeppc.training.schedule import PaperSchedule, Schedule, TorchSchedule
 from deeppc.training.scores import metric_for
@@ -116,7 +116,7 @@ def fit(
         "epochs": epochs,
         "schedule_epochs": schedule_epochs,
         "patience": patience,
-        "batch_size": batch_size,
+        "batch_size": batch_size if sources.exact else None,
         "seed": seed,
         "select": select,
         "validation": validation,
@@ -147,7 +147,7 @@ def fit(
     )
     folder = RunFolder(run_dir) if run_dir is not None else None
     with ExitStack() as stack:
-        tell = _telling([*([_display(stack)] if show else []), *callbacks])
+        tell = together([*([_display(stack)] if show else []), *callbacks])
         for note in notes:
             tell(Note(note))
         if resume and (result := finished(folder, table, tell)) is not None:
@@ -240,7 +240,7 @@ def _described(optimizer: Optimizer) -> str:
 
 def _name(thing: object) -> str:
     if inspect.isclass(thing) or inspect.isfunction(thing):
-        return cast(str, thing.__name__)
+        return thing.__name__
     return type(thing).__name__
 
 
@@ -248,14 +248,6 @@ def _display(stack: ExitStack) -> Callback:
     from deeppc.training.display import display
 
     return stack.enter_context(display(False))
-
-
-def _telling(callbacks: Sequence[Callback]) -> Callback:
-    def tell(event: Event) -> None:
-        for callback in callbacks:
-            callback(event)
-
-    return tell
 
 
 def _with_weights(net: Graph, result: RunResult) -> RunResult:

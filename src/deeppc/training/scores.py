@@ -35,8 +35,8 @@ class Metric:
         return than is None or (value > than if self.higher_is_better else value < than)
 
     def text(self, value: float) -> str:
-        """``97.3 %`` for an accuracy, four digits otherwise."""
-        return f"{100 * value:.1f} %" if self.name == "accuracy" else f"{value:.4g}"
+        """``97.3 %`` for an accuracy, or else ``mse 0.1234``."""
+        return f"{100 * value:.1f} %" if self.name == "accuracy" else f"{self.name} {value:.4g}"
 
 
 def _correct(outputs: Tensor, labels: Tensor) -> Tensor:
