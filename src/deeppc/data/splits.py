@@ -96,14 +96,10 @@ def from_tensors(
     their names; None numbers them.
     """
     splits = {"train": _split("train", *train), "test": _split("test", *test)}
-    shapes = [(tuple(split.images.shape[1:]), tuple(split.labels.shape[1:])) for split in splits.values()]
-    dtypes = [(split.images.dtype, split.labels.dtype) for split in splits.values()]
-    if shapes[0] != shapes[1] or dtypes[0] != dtypes[1]:
-        said = (
-            f"{part} inputs of {shape[0]} {dtype[0]}, labels of {shape[1]} {dtype[1]}"
-            for part, shape, dtype in zip(splits, shapes, dtypes, strict=True)
-        )
-        raise DataError(f"Training and test samples of {name} do not match: {'; '.join(said)}.")
+    tensors = {part: (split.images, split.labels) for part, split in splits.items()}
+    ours, theirs = (" and ".join(f"{_by(t.shape[1:])} {t.dtype}" for t in pair) for pair in tensors.values())
+    if ours != theirs:
+        raise DataError(f"Training and test samples of {name} do not match: {ours}, but {theirs}.")
     images, labels = splits["train"].images, splits["train"].labels
     if not labels.is_floating_point():
         count = len(classes) if classes else int(labels.max()) + 1
@@ -119,11 +115,9 @@ def _split(part: str, images: Tensor, labels: Tensor) -> Split:
     """Check one pair of tensors; integer labels become int64."""
     if len(images) != len(labels) or not len(images):
         raise DataError(f"There are {len(images)} {part} inputs, but {len(labels)} labels.")
-    if images.dtype == torch.uint8:
-        if images.ndim != 4:
-            raise DataError(f"The {part} images are of {tuple(images.shape)}: expected (N, C, H, W) for uint8.")
-    elif not images.is_floating_point():
-        raise DataError(f"The {part} inputs are {images.dtype}: expected uint8 images, or floats.")
+    if not images.is_floating_point() and (images.dtype != torch.uint8 or images.ndim != 4):
+        found = f"{images.dtype} of {tuple(images.shape)}"
+        raise DataError(f"The {part} inputs are {found}: expected uint8 images (N, C, H, W), or floats.")
     if labels.is_floating_point():
         return Split(images, labels if labels.ndim > 1 else labels[:, None])
     if labels.ndim != 1:
@@ -136,8 +130,8 @@ def _statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     total, squares = torch.zeros(2, images.shape[1], dtype=torch.int64)
     for start in range(0, len(images), 1024):
         values = images[start : start + 1024].long()
-        total += values.sum((0, 2, 3))
-        squares += values.square().sum((0, 2, 3))
+        total += values.sum((0, 2, 3)).cpu()
+        squares += values.square().sum((0, 2, 3)).cpu()
     count = images.numel() // images.shape[1]
     mean = total.double() / count
     std = (squares.double() / count - mean.square()).clamp(min=0).sqrt()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
+import runpy
 import sys
 import traceback
 from collections.abc import Callable
@@ -59,15 +59,7 @@ def build(
     A function in a file is called with those of these settings that it has arguments for, and returns a
     :class:`deeppc.Graph`. Raises ``ValueError`` where a setting, or the file, is wrong.
     """
-    settings: dict[str, Any] = {
-        "classes": classes,
-        "in_shape": in_shape,
-        "width": width,
-        "activation": activation,
-        "norm": norm,
-        "aux": aux,
-        "affine": affine,
-    }
+    settings = {key: value for key, value in locals().items() if key != "name"}
     if ".py:" in name:
         return _build_from_file(name, settings)
     builder = _BUILDERS[choose("model", name, names())]
@@ -83,44 +75,28 @@ def _accepted(builder: Builder, settings: dict[str, Any]) -> dict[str, Any]:
 
 def _build_from_file(spec: str, settings: dict[str, Any]) -> Graph:
     path, _, function = spec.rpartition(":")
-    file = Path(path).resolve()
-    if not file.is_file():
+    file = str(Path(path).resolve())
+    if not Path(file).is_file():
         raise ValueError(f"there is no file {path} to take the model {spec!r} from")
-    sys.path.insert(0, str(file.parent))  # as for a script: the file may import its neighbours
+    sys.path.insert(0, str(Path(file).parent))  # as for a script: the file may import its neighbours
     try:
-        builder = getattr(_import(file), function, None)
-        if not callable(builder):
-            raise ValueError(f"{path} has no function {function!r} to build a network with")
-        accepted = _accepted(builder, settings)
-        for key in settings.keys() - accepted.keys() - {"classes", "in_shape"}:
-            if settings[key] != inspect.signature(build).parameters[key].default:
-                raise ValueError(f"{key} is {settings[key]!r}, but {spec} has no argument of this name")
-        net = _run(spec, file, lambda: builder(**accepted))
+        builder = runpy.run_path(file).get(function)
+        accepted = _accepted(builder, settings) if callable(builder) else {}
+        net = builder(**accepted) if callable(builder) else None
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        where = f" (line {lines[-1]})" if lines else ""
+        raise ValueError(f"{spec} raised {type(error).__name__}: {error}{where}") from error
     finally:
-        sys.path.remove(str(file.parent))
+        sys.path.remove(str(Path(file).parent))
+    if not callable(builder):
+        raise ValueError(f"{path} has no function {function!r} to build a network with")
+    for key in settings.keys() - accepted.keys() - {"classes", "in_shape"}:
+        if settings[key] != inspect.signature(build).parameters[key].default:
+            raise ValueError(f"{key} is {settings[key]!r}, but {spec} has no argument of this name")
     if not isinstance(net, Graph):
         raise ValueError(
-            f"{spec} returned a {type(net).__name__}, but a deeppc.Graph is needed: name each node and the module "
-            "that predicts it, or put the layers of a sequence into deeppc.Chain(...)"
+            f"{spec} returned a {type(net).__name__}, but a deeppc.Graph is needed: name each node and the module that "
+            "predicts it, or put the layers of a sequence into deeppc.Chain(...)"
         )
     return net
-
-
-def _import(file: Path) -> Any:
-    name = f"deeppc_model_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    _run(str(file), file, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
-    return module
-
-
-def _run(what: str, file: Path, function: Callable[[], Any]) -> Any:
-    """Call ``function``; an error becomes a ValueError with the last line of ``file`` that it passed."""
-    try:
-        return function()
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-        where = f" (line {lines[-1]})" if lines else ""
-        raise ValueError(f"{what} raised {type(error).__name__}: {error}{where}") from error
