@@ -25,31 +25,22 @@ MakePlan = Callable[..., Plan]
 
 
 @pytest.fixture(autouse=True)
-def no_questions_to_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deeppc.runs.folder._git", lambda: None)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Networks as small as these only wait for each other's threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A power cut is not what these tests are about."""
+def quick(monkeypatch: pytest.MonkeyPatch, digits: Dataset) -> Iterator[None]:
+    """No questions to git, one thread, digits read once, and nothing waits for the disk: no test is of a power cut."""
+    monkeypatch.setattr("deeppc.runs.provenance._git", lambda: None)
+    monkeypatch.setattr("deeppc.training.builder.load", lambda *args, **options: digits)
+    monkeypatch.setattr("os.fsync", lambda handle: None)
 
     def hurry(connection: Any, record: object) -> None:
         if isinstance(connection, sqlite3.Connection):
             connection.execute("PRAGMA synchronous = OFF")
 
-    monkeypatch.setattr("os.fsync", lambda handle: None)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     sqlalchemy.event.listen(sqlalchemy.Engine, "connect", hurry)
     yield
     sqlalchemy.event.remove(sqlalchemy.Engine, "connect", hurry)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
@@ -57,15 +48,12 @@ def digits() -> Dataset:
     return load("digits")
 
 
-@pytest.fixture(autouse=True)
-def digits_read_once(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deeppc.training.parts.load", lambda *args, **options: digits)
-
-
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "study.db"
-    optuna.storages.RDBStorage(f"sqlite:///{path}")
+    made = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    made.remove_session()
+    made.engine.dispose()
     return path
 
 
@@ -93,7 +81,7 @@ def tiny(tmp_path: Path) -> MakePlan:
 
     def make(name: str = "study", space: tuple[str, ...] | list[str] = (), **changes: Any) -> Plan:
         options = {key: changes.pop(key) for key in ("trials", "pruner", "storage", "jobs") if key in changes}
-        config = TrainConfig(**{**TINY, "run_dir": tmp_path / name, **changes})
+        config = TrainConfig.of(**{**TINY, "run_dir": tmp_path / name, **changes})
         return Plan(tmp_path / name, build(config, space), **{"trials": 3, **options})
 
     return make

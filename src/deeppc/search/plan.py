@@ -114,7 +114,8 @@ def require_same(begun: dict[str, Any], plan: Plan) -> None:
             continue
         name = f"--{what}"
         if isinstance(before, dict):
-            key = next(k for k in {**before, **after} if before.get(k) != after.get(k))
+            differ = [k for k in {**before, **after} if before.get(k) != after.get(k)]
+            key = "algorithm" if "algorithm" in differ else differ[0]  # which brings other options with it
             name = f"--space {key}" if what == "space" else flag(key)
             before, after = before.get(key), after.get(key)
         was, is_now = ("not there" if value is None else repr(value) for value in (before, after))

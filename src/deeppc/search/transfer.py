@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from deeppc.errors import ConfigError, Interrupted, RunError
 from deeppc.files import write_json, write_text
@@ -84,6 +85,17 @@ class Grid:
         algorithms = dict.fromkeys(a for column in self.columns.values() for a in column)
         rows = [[a, *(_words(column.get(a), results) for column in self.columns.values())] for a in algorithms]
         return Table(["algorithm", *self.columns], rows, title=self.title)
+
+    def record(self, results: dict[Path, Row]) -> dict[str, dict[str, Any]]:
+        """What was trained so far, by column and algorithm."""
+        return {
+            name: {
+                a: {**results[t.place].table(), "T": t.config.options.get("T")}
+                for a, t in column.items()
+                if t.place in results
+            }
+            for name, column in self.columns.items()
+        }
 
 
 def read(folder: Path, storage: str | None = None) -> Source:
@@ -157,20 +169,7 @@ def _grouped(sources: Sequence[Source], key: Callable[[Source], str]) -> list[tu
 
 
 def _write(folder: Path, found: Sequence[Grid], results: dict[Path, Row], seeds: Sequence[int]) -> str:
-    tables = [
-        {
-            "title": grid.title,
-            "columns": {
-                name: {
-                    a: {**vars(results[t.place]), "T": t.config.options.get("T")}
-                    for a, t in column.items()
-                    if t.place in results
-                }
-                for name, column in grid.columns.items()
-            },
-        }
-        for grid in found
-    ]
+    tables = [{"title": grid.title, "columns": grid.record(results)} for grid in found]
     write_json(folder / "transfer.json", {"seeds": list(seeds), "tables": tables})
     head = f"Test accuracy, %: mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}.\n"
     text = "\n".join([head, *(grid.table(results).markdown() for grid in found)])
@@ -183,4 +182,5 @@ def _words(cell: Transfer | None, results: dict[Path, Row]) -> str:
         return UNKNOWN
     row = results[cell.place]
     lost = f" ({len(row.diverged)} diverged)" if row.diverged else ""
-    return mean_and_deviation(row.test_accuracy, scale=100) + lost
+    accuracies = [value for value in row.scores.get("test_accuracy", ()) if value is not None]
+    return mean_and_deviation(accuracies, scale=100) + lost
