@@ -44,7 +44,7 @@ class Batch:
         self.energy: dict[str, Tensor] = {}
         self.state: State
         self.target: Tensor
-        self.beta: Scale = 1.0
+        self.beta: Scale
 
     @torch.no_grad()
     def run(self, algorithm: Algorithm) -> Result:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_RAISE = 2.0**100  # an exact factor, by which the smallest float32 errors have squares in float32's range
+_SMALL = 2.0**-40  # norms below this may have lost squares to underflow
+_CACHE = 2**18  # numbers whose copy fits a cache
+
 
 def respond(mu: Tensor, loss: str) -> Tensor:
     """What the output answers with: the prediction itself, or under cross-entropy its softmax.
@@ -37,6 +41,6 @@ def half_square(eps: Tensor, *, small: bool = True) -> Tensor:
     norms = norm(eps)
     if not small:
         return norms.square().sum() / 2
-    cached = max(1, 2**18 // max(1, eps[:1].numel()))  # samples whose copy fits a cache
-    raised = torch.cat([norm(part * 2.0**100) for part in torch.split(eps, cached)])
-    return torch.where(norms > 2.0**-40, norms, raised * 2.0**-100).square().sum() / 2
+    samples = max(1, _CACHE // max(1, eps[:1].numel()))
+    raised = torch.cat([norm(part * _RAISE) for part in torch.split(eps, samples)])
+    return torch.where(norms > _SMALL, norms, raised / _RAISE).square().sum() / 2
