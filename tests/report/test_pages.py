@@ -29,6 +29,7 @@ class Page(HTMLParser):
         self.feed(self.html)
         self.close()
         assert not self.open
+        self.text = " ".join(self.text.split())
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
@@ -253,8 +254,8 @@ def test_a_comparison_has_means_deviations_and_links(tmp_path):
     record = {"rows": rows, "config": {"dataset": "digits", "select": "test"}}
     (tmp_path / "comparison.json").write_text(json.dumps(record))
     page = Page(pages.write_comparison(tmp_path))
-    assert "<td>pc+s</td><td>80.00 ± 10.00%</td><td>95.00 ± 0.00%</td><td>–</td><td>2 min</td><td>3</td>" in page.html
-    assert "<td>&lt;b&gt;bp</td><td>91.00%</td><td>–</td><td>–</td><td>–</td><td>1 (2 diverged)</td>" in page.html
+    assert "<td>pc+s</td><td>80.00 ± 10.00%</td><td>95.00 ± 0.00%</td><td>2 min</td><td>3</td>" in page.html
+    assert "<td>&lt;b&gt;bp</td><td>91.00%</td><td>–</td><td>–</td><td>1 (2 diverged)</td>" in page.html
     assert "pc%2Bs%20seed%200/report.html" in page.links
     assert not any("seed%201" in link or "gone" in link for link in page.links)
     assert {"comparison.svg", "comparison.png", "profiles.svg", "profiles.png"} <= set(page.links)

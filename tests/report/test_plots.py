@@ -153,23 +153,13 @@ def test_a_node_without_energy_is_marked_on_the_floor():
     assert np.isnan(lines(figure, "a")[0].get_ydata()).all()
 
 
-def test_the_profile_has_the_first_and_the_last_epoch():
-    metrics = [record(1, energy={"a": 1.0, "b": 3.0}), record(2), record(3, energy={"a": 1.0, "b": 1.0})]
-    figure = plots.energy_profile([metrics[0], metrics[2]])
-    (axes,) = figure.axes
-    points = {c.get_label(): np.asarray(c.get_offsets()) for c in axes.collections}
-    np.testing.assert_allclose(points["first"], [[0.25, 0], [0.75, 1]])
-    np.testing.assert_allclose(points["last"], [[0.5, 0], [0.5, 1]])
-    (equal,) = lines(figure, "equal")
-    assert equal.get_xdata()[0] == 0.5
-
-
 def test_profiles_go_from_the_output_to_the_input():
     figure = plots.profiles({"pc": METRICS, "ipc": METRICS[:1], "none": []})
     for name in ("pc", "ipc"):
         (line,) = lines(figure, name)
         np.testing.assert_allclose(line.get_ydata(), [SHARES[v] for v in reversed(NODES)])
     assert not lines(figure, "none")
+    assert {line.get_ydata()[0] for line in lines(figure, "equal")} == {1 / 3}
     assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == list(reversed(NODES))
 
 
@@ -210,7 +200,6 @@ def test_a_heat_map_is_the_logarithm_and_leaves_unreached_cells_blank():
 DRAWINGS = {
     "curves": plots.curves,
     "shares": plots.energy_shares,
-    "profile": plots.energy_profile,
     "profiles": lambda metrics: plots.profiles({"x": metrics}),
 }
 ODD = {
@@ -234,7 +223,7 @@ def test_odd_runs_are_drawn(draw, metrics):
 
 def test_empty_pictures_say_so():
     assert plots.NO_ENERGY in words(plots.energy_shares([]))
-    assert plots.NO_ENERGY in words(plots.energy_profile([]))
+    assert plots.NO_ENERGY in words(plots.profiles({}))
     assert "No inference step was observed (backprop has none)." in words(plots.heat_map(EnergyTrace()))
     assert "No run has finished yet." in words(plots.comparison([]))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,27 +16,22 @@ from torch import Tensor, nn
 
 from deeppc.core.graph import INPUT, Graph
 from deeppc.diagnostics.contexts import evaluating
+from deeppc.report.templates import render
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 RAMP = ("#e8590c", "#d6336c", "#8a3ab9", "#4263eb", "#1098ad")  # along arrival: from the hot output to the cool input
-ALARM, GREY = "#e03131", "#868e96"
+ALARM, GREY, WHITE = "#e03131", "#868e96", "#ffffff"
 STEPS_SHOWN = 18  # of the wave in a terminal, so that 80 columns hold it; a deeper network's is drawn to scale
 SECONDS = 0.35  # of the wave in an SVG, for one step
 LEFT, TOP, ROW, BOX, GAP, EDGE = 62, 112, 70, 42, 28, 20  # pixels: margins, level to level, box height, between, border
-LETTER, NAME_LETTER, TITLE_LETTER = 6.7, 7.9, 10.3  # pixels: the width of a character in the three sizes below
-STYLE = """<style>
-.deeppc-net text { font: 11px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #343a40 }
-.deeppc-net .title { font-size: 17px; font-weight: bold; fill: #212529 }
-.deeppc-net .name { font-size: 13px; font-weight: bold; fill: #212529 }
-.deeppc-net .grey { fill: #868e96 }
-.deeppc-net .alarm { fill: #e03131 }
-.deeppc-net .edge { fill: none; stroke-width: 1.5; stroke-opacity: 0.55 }
-.deeppc-net .glow { fill: none; stroke-width: 6; opacity: 0; animation: deeppc-wave linear infinite }
-@keyframes deeppc-wave { 0% { opacity: 0.8 } 15% { opacity: 0 } 100% { opacity: 0 } }
-@media (prefers-reduced-motion: reduce) { .deeppc-net .glow { animation: none } }
-</style>"""  # the same for every network, and only for them, so that a page may hold several
+LETTER, NAME_LETTER, TITLE_LETTER = (
+    6.7,
+    7.9,
+    10.3,
+)  # pixels: the width of a character in the three sizes of the template
+FIXED = {"left": LEFT, "top": TOP, "box_height": BOX, "alarm": ALARM, "seconds": SECONDS}
 
 
 @dataclass(frozen=True)
@@ -70,6 +64,33 @@ class Place:
     @property
     def size(self) -> str:
         return "×".join(map(str, self.shape)) or "1"
+
+    @property
+    def weights(self) -> str:
+        return count(self.parameters)
+
+    @property
+    def badge(self) -> str:
+        """When energy is there, in the corner of the box."""
+        if not self.moves:
+            return "data"
+        return f"t={self.hops}, not {self.arrival}" if self.early else f"t={self.arrival}"
+
+    @property
+    def tip(self) -> str:
+        if not self.moves:
+            return f"the data, {self.size}"
+        early = f", but energy is there at step {self.hops}" if self.early else ""
+        return (
+            f"{self.name} = f({', '.join(self.parents)}), {self.size}, {self.parameters:,} parameters. "
+            f"Level {self.level}: the wave arrives at step {self.arrival}{early}."
+        )
+
+    @property
+    def width(self) -> int:
+        """Pixels that both lines of the box want."""
+        above = NAME_LETTER * len(self.name) + LETTER * len(self.badge)
+        return round(max(above, LETTER * (len(self.size) + len(self.weights)))) + 34
 
 
 def survey(net: Graph, in_shape: Sequence[int]) -> list[Place]:
@@ -202,33 +223,36 @@ def as_svg(net: Graph, in_shape: Sequence[int], title: str = "") -> str:
     Colour is the step at which the wave arrives. Dashed nodes only pass on; red marks short cuts and nodes that energy
     reaches early. Where animation is shown, each node lights up when energy reaches it.
     """
-    places = survey(net, in_shape)
-    box = max(map(_box_width, places))
+    places, L = survey(net, in_shape), net.L
+    box = max(place.width for place in places)
     corner = {p.name: (LEFT + p.lane * (box + GAP), TOP + p.level * ROW) for p in places}
     edges = [(u, p.name, p.level - net.level[u]) for p in places for u in p.parents]
     longest = max(jump for _, _, jump in edges)
     axis = max(x for x, _ in corner.values()) + box + (_bow(longest) if longest > 1 else 0) + 26
     notes = _notes(places)
     letters = max(len(line) for line in (summary(places), *notes))
-    width = round(max(axis + 52, TITLE_LETTER * len(title) + 2 * EDGE, LETTER * letters + 2 * EDGE))
-    bottom = TOP + net.L * ROW + BOX
-    height = bottom + 24 + 17 * len(notes)
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="deeppc-net" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}">',
-            f"<title>{escape(title or 'A predictive coding network')}: {summary(places)}</title>",
-            STYLE,
-            f'<rect width="{width}" height="{height}" rx="10" fill="#ffffff"/>',
-            _text(EDGE, 34, title or "Network", "title"),
-            _text(EDGE, 55, summary(places)),
-            _text(EDGE, 72, warning(places), "alarm"),
-            *_axes(axis, net.L),
-            *(_edge(corner[u], corner[v], box, jump, _edge_colour(u, v, net)) for u, v, jump in edges),
-            *(_box(place, corner[place.name], box, net.L) for place in places),
-            *(_text(EDGE, bottom + 30 + 17 * i, note, "grey") for i, note in enumerate(notes)),
-            "</svg>\n",
-        ]
+    bottom = TOP + L * ROW + BOX
+    boxes = []
+    for p in places:
+        hue = colour(p.arrival, L) if p.moves else GREY
+        boxes.append((p, *corner[p.name], hue, ALARM if p.early else hue, WHITE if p.relay else mix(hue, WHITE, 0.86)))
+    return render(
+        "network.svg",
+        title=title,
+        summary=summary(places),
+        warning=warning(places),
+        width=round(max(axis + 52, TITLE_LETTER * len(title) + 2 * EDGE, LETTER * letters + 2 * EDGE)),
+        height=bottom + 24 + 17 * len(notes),
+        L=L,
+        middles=[TOP + level * ROW + BOX / 2 for level in range(L + 1)],
+        ramp=[colour(L - level, L) for level in range(L + 1)],
+        edges=[(_curve(corner[u], corner[v], box, jump), _edge_colour(u, v, net)) for u, v, jump in edges],
+        boxes=boxes,
+        notes=notes,
+        box=box,
+        bottom=bottom,
+        axis=axis,
+        **FIXED,
     )
 
 
@@ -242,24 +266,8 @@ def _notes(places: Sequence[Place]) -> list[str]:
     return notes
 
 
-def _axes(x: float, L: int) -> list[str]:
-    """Levels on the left; on the right the wave, an arrow from the output up past the steps of inference."""
-    middle = [TOP + level * ROW + BOX / 2 for level in range(L + 1)]
-    top = middle[0]
-    stops = "".join(f'<stop offset="{i / L:.3f}" stop-color="{colour(L - i, L)}"/>' for i in range(L + 1))
-    return [
-        _text(LEFT - 14, TOP - 14, "level", "grey", "end"),
-        *(_text(LEFT - 14, y + 4, str(level), "grey", "end") for level, y in enumerate(middle)),
-        f'<linearGradient id="deeppc-wave{L}" x1="0" y1="0" x2="0" y2="1">{stops}</linearGradient>',
-        f'<rect x="{x - 2}" y="{top}" width="4" height="{middle[-1] - top}" rx="2" fill="url(#deeppc-wave{L})"/>',
-        f'<path d="M{x - 7},{top + 3} l7,-13 l7,13 z" fill="{colour(L, L)}"/>',
-        _text(x, TOP - 14, "energy", "grey", "middle"),
-        *(_text(x + 11, y + 4, f"t={L - level}", "grey") for level, y in enumerate(middle) if level),
-    ]
-
-
-def _edge(start: tuple[float, float], end: tuple[float, float], box: float, jump: int, hue: str) -> str:
-    """A curve from a parent down to its child; one that skips levels goes around the boxes between."""
+def _curve(start: tuple[float, float], end: tuple[float, float], box: float, jump: int) -> str:
+    """A path from a parent down to its child; one that skips levels goes around the boxes between."""
     (x0, y0), (x1, y1) = start, end
     if jump == 1:
         x0, x1, y0 = x0 + box / 2, x1 + box / 2, y0 + BOX
@@ -268,7 +276,7 @@ def _edge(start: tuple[float, float], end: tuple[float, float], box: float, jump
         x0, x1, y0, y1 = x0 + box, x1 + box, y0 + BOX / 2, y1 + BOX / 2
         bow = round(max(x0, x1) + _bow(jump) / 0.75)  # a Bezier curve goes three quarters of the way to its handles
         handles = f"{bow},{y0} {bow},{y1}"
-    return f'<path class="edge" stroke="{hue}" d="M{x0},{y0} C{handles} {x1},{y1}"/>'
+    return f"M{x0},{y0} C{handles} {x1},{y1}"
 
 
 def _edge_colour(parent: str, child: str, net: Graph) -> str:
@@ -281,57 +289,6 @@ def _edge_colour(parent: str, child: str, net: Graph) -> str:
 def _bow(jump: int) -> int:
     """How far an edge that skips levels swings out: further, the more it skips."""
     return 12 + 8 * min(jump, 16)
-
-
-def _box(place: Place, corner: tuple[float, float], width: float, L: int) -> str:
-    x, y = corner
-    left, right = x + 10, x + width - 10
-    hue = colour(place.arrival, L) if place.moves else GREY
-    line = ALARM if place.early else hue
-    fill = "#ffffff" if place.relay else mix(hue, "#ffffff", 0.86)
-    dashes = ' stroke-dasharray="4 3"' if place.relay else ""
-    frame = f'x="{x}" y="{y}" width="{width}" height="{BOX}" rx="7" stroke="{line}"'
-    timing = f"animation-duration: {(L + 4) * SECONDS:.2f}s; animation-delay: {place.hops * SECONDS:.2f}s"
-    return "".join(
-        [
-            f"<g><title>{escape(_tip(place))}</title>",
-            f'<rect {frame} fill="{fill}" stroke-width="1.5"{dashes}/>',
-            _text(left, y + 17, place.name, "name"),
-            _text(right, y + 17, _badge(place), anchor="end", fill=line),
-            _text(left, y + 33, place.size),
-            _text(right, y + 33, count(place.parameters), "grey", "end"),
-            f'<rect {frame} class="glow" style="{timing}"/>' if place.moves else "",
-            "</g>",
-        ]
-    )
-
-
-def _box_width(place: Place) -> int:
-    """Room for both lines of a box."""
-    above = NAME_LETTER * len(place.name) + LETTER * len(_badge(place))
-    below = LETTER * (len(place.size) + len(count(place.parameters)))
-    return round(max(above, below)) + 34
-
-
-def _badge(place: Place) -> str:
-    if not place.moves:
-        return "data"
-    return f"t={place.hops}, not {place.arrival}" if place.early else f"t={place.arrival}"
-
-
-def _tip(place: Place) -> str:
-    if not place.moves:
-        return f"the data, {place.size}"
-    early = f", but energy is there at step {place.hops}" if place.early else ""
-    return (
-        f"{place.name} = f({', '.join(place.parents)}), {place.size}, {place.parameters:,} parameters. "
-        f"Level {place.level}: the wave arrives at step {place.arrival}{early}."
-    )
-
-
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start", fill: str = "") -> str:
-    colour_of_its_own = f' style="fill: {fill}"' if fill else ""
-    return f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}"{colour_of_its_own}>{escape(text)}</text>'
 
 
 def count(n: int) -> str:

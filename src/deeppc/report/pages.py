@@ -11,25 +11,22 @@ import base64
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from deeppc.files import replacing
-from deeppc.report import plots, records
+from deeppc.report import plots, records, templates
 from deeppc.report.records import SPLITS, Run, mapping, numbers
-from deeppc.report.tables import UNKNOWN, Table, duration, mean_and_deviation, number, percent, plain, scientific
+from deeppc.report.tables import UNKNOWN, Table, duration, mean_and_deviation, number, percent, scientific
 from deeppc.runs.folder import ComparisonFolder, RunFolder
 
-DEEPEST = 4  # tables within tables that are still spelt out
-SPREAD = "Mean ± sample standard deviation over seeds; n is the number of finished seeds. One seed has no deviation."
 Notice = tuple[str, str]  # words, and good, warn, bad or nothing
 
 
@@ -56,7 +53,7 @@ def render(template: str, **content: Any) -> str:
     :class:`~deeppc.report.tables.Table` and ``Markup``. Only ``title`` and ``sections`` are required.
     """
     defaults = {"eyebrow": "deeppc", "lead": (), "notes": (), "numbers": {}}
-    return _ENVIRONMENT.get_template(template).render(defaults | content)
+    return templates.render(template, **(defaults | content))
 
 
 def write(path: Path, template: str, **content: Any) -> Path:
@@ -67,29 +64,10 @@ def write(path: Path, template: str, **content: Any) -> Path:
     return path
 
 
-def picture(figure: Figure, folder: Path, name: str, caption: str) -> Picture:
+def picture(figure: Figure, folder: Path, name: str, caption: str = "") -> Picture:
     """Save a figure as ``<name>.svg`` and ``.png`` in the folder of its page, and return it for a template."""
     vector, _ = plots.save(figure, folder / name)
     return Picture(vector.read_text(encoding="utf-8"), caption, name)
-
-
-def flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield names and values; mappings within are spelt out with dots, and what is None is left out."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and prefix.count(".") < DEEPEST:
-            yield from flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            yield f"{prefix}{key}", value if isinstance(value, Markup) else plain(value, 400)
-
-
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_ENVIRONMENT.filters["flat"] = flat
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
@@ -101,16 +79,24 @@ def write_run(folder: Path) -> Path:
     Raises RunError where there is no such folder; odd or missing content is left out.
     """
     run = records.read_run(folder)
-    content: dict[str, Any] = {"run": run, "notes": _verdict(run), "provenance": _provenance(run.manifest)}
+    content: dict[str, Any] = {"run": run, "provenance": _provenance(run.manifest)}
     if run.metrics:
-        chosen_on = str(run.result.get("select") or run.config.get("select") or "")
+        held = number(mapping(run.manifest.get("data")).get("validation"))
+        first, last = records.epochs(run.metrics)[[0, -1]]
+        ends = {f"epoch {first:g}": run.metrics[:1], f"epoch {last:g}": run.metrics}
+        has_gaps = bool(records.gap_ratios(run.metrics).nodes)
         content |= {
+            "progress": _of(len(run.metrics), run.config.get("epochs")),
             "numbers": _headline(run),
-            "selection": [_selection(chosen_on, mapping(run.manifest.get("data")))] if run.result else [],
+            "select": str(run.result.get("select") or run.config.get("select") or ""),
+            "samples": f"{held:,.0f}" if held > 0 else "",
+            "curves": picture(plots.curves(run.metrics, number(run.result.get("selected_epoch"))), folder, "curves"),
+            "energy": picture(plots.energy_shares(run.metrics), folder, "energy"),
+            "profile": picture(plots.profiles(ends), folder, "profile"),
+            "gap": picture(plots.gaps(run.metrics), folder, "gap") if has_gaps else None,
             "imbalance": _imbalance(run),
             "similarity": _similarity(run),
             "epochs": _epochs(run),
-            **_run_pictures(run, folder),
         }
     title = str(run.config.get("algorithm", "A run")) + _setting(run.config)
     return write(RunFolder(folder).report, "run.html", title=title, eyebrow="deeppc run report", **content)
@@ -120,21 +106,6 @@ def _setting(config: Mapping[str, Any]) -> str:
     """`` on vgg7, cifar10``, as far as known."""
     known = [str(config[key]) for key in ("model", "dataset") if config.get(key) is not None]
     return f" on {', '.join(known)}" if known else ""
-
-
-def _verdict(run: Run) -> list[Notice]:
-    """Whether this is a result, said before any number."""
-    status, diverged = str(run.manifest.get("status", "")), run.diverged_at
-    if diverged is not None or status == "diverged":
-        where = f" at epoch {diverged:g}" if diverged is not None else ""
-        return [(f"Diverged{where}: {run.score} or energy is no longer a finite number.", "bad")]
-    if not run.metrics:
-        return [("No epoch has finished yet, so there is nothing to show but the settings.", "warn")]
-    if run.result:
-        return []
-    reason = f" ({status})" if status in ("interrupted", "failed") else ""
-    progress = _of(len(run.metrics), run.config.get("epochs"))
-    return [(f"Unfinished{reason}: {progress} epochs. The numbers below are not a result.", "warn")]
 
 
 def _headline(run: Run) -> dict[str, str]:
@@ -166,47 +137,6 @@ def _scores(found: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _score(key: str, value: object) -> str:
     return percent(value) if key.endswith(("_accuracy", "_top5")) else scientific(value)
-
-
-def _selection(select: str, data: Mapping[str, Any]) -> Notice:
-    """How the epoch was chosen. A choice on the test set makes the test score too good, and that is said plainly."""
-    if select == "validation":
-        held = number(data.get("validation"))
-        samples = f"{held:,.0f} held-out training samples" if held > 0 else "held-out training samples"
-        return f"The epoch was chosen on {samples}; the test set had no part in the choice.", "good"
-    if select == "test":
-        words = (
-            "The epoch was chosen on the test set: the test score is that of the luckiest epoch, better than what new "
-            "data would give. Compare it only with numbers chosen in the same way."
-        )
-        return words, "warn"
-    return f"How the epoch was chosen: {f'“{select}”' if select else 'not on record'}.", "warn"
-
-
-def _run_pictures(run: Run, folder: Path) -> dict[str, Picture | None]:
-    kept = number(run.result.get("selected_epoch"))
-    curves = plots.curves(run.metrics, selected=kept if math.isfinite(kept) else None)
-    energy = _ENERGY + (_COSINES if records.cosines(run.metrics).nodes else "")
-    has_gaps = bool(records.gap_ratios(run.metrics).nodes)
-    score = "Accuracy" if run.score == "accuracy" else run.score
-    return {
-        "curves": picture(curves, folder, "curves", f"{score} by epoch, and the learning rate of the weights."),
-        "energy": picture(plots.energy_shares(run.metrics), folder, "energy", energy),
-        "profile": picture(plots.energy_profile(run.metrics), folder, "profile", _PROFILE),
-        "gap": picture(plots.gaps(run.metrics), folder, "gap", _GAP) if has_gaps else None,
-    }
-
-
-_ENERGY = (
-    "Share of the energy that each node's weights learnt from, mean over each epoch (for bp, of the squared error that "
-    "backprop carries). Logarithmic."
-)
-_COSINES = " Below: the cosine of each node's weight update with backprop's, on one training batch after each epoch."
-_PROFILE = "The same shares at the first and the last epoch. On the dashed line all nodes would hold the same."
-_GAP = (
-    "Root mean square of x_T - x_0 divided by the energy that the weights learn from, on one training batch after each "
-    "epoch. Logarithmic."
-)
 
 
 def _imbalance(run: Run) -> str:
@@ -289,18 +219,12 @@ def write_comparison(folder: Path) -> Path:
         content |= {
             "score": records.score_name(rows),
             "ranking": _ranking(rows),
-            "selection": [_selection(str(config["select"]), {})] if config.get("select") else [],
-            "scores": picture(plots.comparison(rows), folder, "comparison", "Every dot is a seed."),
-            "profiles": picture(plots.profiles(metrics), folder, "profiles", _PROFILES),
+            "scores": picture(plots.comparison(rows), folder, "comparison"),
+            "profiles": picture(plots.profiles(metrics), folder, "profiles"),
             "runs": {str(row.get("algorithm", "?")): _links(row, folder) for row in rows},
         }
-    else:
-        content["notes"] = [("No run of this comparison has finished yet.", "")]
     title = "Algorithms compared" + _setting(config)
     return write(files.path / "report.html", "comparison.html", title=title, eyebrow="deeppc comparison", **content)
-
-
-_PROFILES = "Share of the energy by node at the last epoch, in the first run of each algorithm. Logarithmic."
 
 
 def _ranking(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -315,7 +239,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]]) -> Table:
         lost = f" ({diverged} diverged)" if diverged else ""
         time = duration(float(seconds.mean()) if seconds.size else None)
         body.append([row.get("algorithm", "?"), *scores, time, f"{seeds}{lost}"])
-    return Table(["algorithm", *names, "time", "n"], body, note=SPREAD)
+    return Table(["algorithm", *names, "time", "n"], body)
 
 
 def _spread(key: str, values: Iterable[float]) -> str:

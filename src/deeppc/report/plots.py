@@ -204,7 +204,7 @@ def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
 
 
 @styled()
-def curves(metrics: Metrics, *, selected: float | None = None) -> Figure:
+def curves(metrics: Metrics, selected: float = math.nan) -> Figure:
     """Draw the score by epoch (train, validation and test, as far as known), and the learning rate below.
 
     ``selected`` marks the epoch whose weights were kept.
@@ -218,15 +218,17 @@ def curves(metrics: Metrics, *, selected: float | None = None) -> Figure:
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     ends = []
     for (split, y), colour in zip(known.items(), HUES, strict=False):
-        upper.plot(x, y, color=colour, label=split, linewidth=1.0 if split == "train" else 2.0, **_dot(x))
+        upper.plot(x, y, color=colour, label=split, linewidth=1.0 if split == "train" else 2.0, **dot(x))
         last = y[np.isfinite(y)][-1]
         value = f"{100 * last:.1f}%" if score == "accuracy" else f"{last:.3g}"
         ends.append((f"{split} {value}", colour, float(x.max()), float(last)))
     if score == "accuracy":
         percent_axis(upper, "y")
-    _learning_rate(lower, x, series(metrics, "lr_w"))
+    lower.plot(x, series(metrics, "lr_w"), color=GREY, label="lr_w", linewidth=1.2, **dot(x))
+    lower.set(title="learning rate of the weights", ylim=(0, None))
+    lower.locator_params(axis="y", nbins=2)
     epoch_axis(lower, x)
-    if selected is not None and selected in x:
+    if selected in x:
         for axes in (upper, lower):
             axes.axvline(selected, color=PALE, linewidth=1, linestyle=DASHED, zorder=0)
         write(upper, "kept", selected, upper.get_ylim()[0], dx=4, dy=7, color=GREY)
@@ -249,16 +251,15 @@ def energy_shares(metrics: Metrics) -> Figure:
     note += "; grey: accuracy from 0 to 100% (train dotted)" if records.score_name(metrics) == "accuracy" else ""
     note += f"; ▽ {NOT_REACHED}" if (table.values == 0).any() else ""
     tall = 4.4 + 0.09 * max(0, min(len(table.nodes), 40) - 14)
-    figure = sheet(title, note, height=tall + (2.5 if cosine.nodes else 0.0))
-    axes, *below = panels(
-        figure, 2 if cosine.nodes else 1, 1, sharex=True, height_ratios=(tall, 2.5)[: 1 + bool(cosine.nodes)]
-    )
+    heights = (tall, 2.5) if cosine.nodes else (tall,)
+    figure = sheet(title, note, height=sum(heights))
+    axes, *below = panels(figure, len(heights), 1, sharex=True, height_ratios=heights)
     low, floor = _floor(table.values)
     log_axis(axes, "y", low, 0.15)
     axes.set_ylabel("share of energy")
     colours = dict(zip(table.nodes, by_depth(len(table.nodes)), strict=True))
     epoch_axis(below[0] if below else axes, table.epochs)
-    _accuracy_behind(axes, metrics)
+    accuracy_behind(axes, metrics)
     if below:
         below[0].set_ylim(min(0.0, math.floor(10 * float(np.nanmin(cosine.values))) / 10) - 0.02, 1.04)
         below[0].set_ylabel("cosine with backprop")
@@ -283,51 +284,28 @@ def gaps(metrics: Metrics) -> Figure:
     return figure
 
 
-@styled()
-def energy_profile(metrics: Metrics) -> Figure:
-    """Draw the share of every node at the first and at the last epoch, the output on top, and an equal share."""
-    table, title = records.energy_shares(metrics), "Where the energy is"
-    n = len(table.nodes)
-    if not n:
-        return sheet(title, empty=NO_ENERGY)
-    a, b = (f"{epoch:g}" for epoch in table.epochs[[0, -1]])
-    note = f"epoch {b}" if a == b else f"hollow: epoch {a}; filled: epoch {b}"
-    figure = sheet(title, note, height=1.5 + max((0.26 if n <= 24 else 0.19) * n, 1.2))
-    axes = figure.subplots()
-    low, floor = _floor(table.values[[0, -1]])
-    log_axis(axes, "x", low, 0.15)
-    places, colours = np.arange(n), by_depth(n)
-    first, last = _positive(table.values[0]), _positive(table.values[-1])
-    axes.axvline(1 / n, color=GREY, linewidth=1, linestyle=DASHED, label="equal", zorder=1)
-    axes.hlines(places, first, last, colors=colours, linewidth=2, alpha=0.45, zorder=2)  # type: ignore[arg-type]
-    axes.scatter(first, places, s=34, facecolor="white", edgecolor=colours, linewidth=1.4, label="first", zorder=3)
-    axes.scatter(last, places, s=44, color=colours, label="last", zorder=3)
-    for y in places[table.values[-1] == 0]:
-        axes.plot([floor], [y], color=colours[y], label=NOT_REACHED, **(_HOLLOW | {"marker": "<"}))
-        write(axes, NOT_REACHED, floor, y, dx=8, color=GREY)
-    rows(axes, table.nodes)
-    axes.set_xlabel("share of energy (log scale; dashed: an equal share)")
-    return figure
-
-
 # --- a comparison ----------------------------------------------------------------------------------------------------
 
 
 @styled()
 def profiles(runs: Mapping[str, Metrics]) -> Figure:
-    """Draw the last epoch's share by node, a line for each algorithm, from the output, where energy enters, on."""
+    """Draw the last epoch's share by node, a line for each of the runs, from the output, where energy enters, on.
+
+    On the dashed line all nodes would hold the same.
+    """
     tables = {name: table for name, metrics in runs.items() if (table := records.energy_shares(metrics)).nodes}
     title = "Share of the energy by depth"
     if not tables:
         return sheet(title, empty=NO_ENERGY)
-    figure = sheet(title, "last epoch; energy enters at the output and fades on its way")
+    figure = sheet(title, "energy enters at the output and fades on its way; dashed: an equal share")
     axes = figure.subplots()
     low, floor = _floor(np.concatenate([table.values[-1] for table in tables.values()]))
     log_axis(axes, "y", low, 0.15)
     ends = []
     for i, (name, table) in enumerate(tables.items()):
         x, y = depths(len(table.nodes)), table.values[-1][::-1]
-        axes.plot(x, _positive(y), color=hue(i), label=name, marker="o")
+        axes.axhline(1 / len(x), color=PALE, linewidth=1, linestyle=DASHED, label="equal", zorder=1)
+        axes.plot(x, positive(y), color=hue(i), label=name, marker="o")
         _mark_unreached(axes, x[y == 0], floor, hue(i))
         ends.append((name, hue(i), float(x[-1]), float(y[-1]) or floor))
     name_depths(axes, [table.nodes for table in tables.values()])
@@ -415,7 +393,7 @@ def heat_map(trace: EnergyTrace) -> Figure:
 
 def wave(axes: Axes, energy: FloatArray, **options: Any) -> Any:
     """Draw energies (nodes, steps) as a map of their logarithms, blank where there is none; for :func:`heat_scale`."""
-    shown = np.ma.masked_invalid(np.log10(_positive(energy)))
+    shown = np.ma.masked_invalid(np.log10(positive(energy)))
     steps, nodes = np.arange(energy.shape[1]), np.arange(energy.shape[0])
     return axes.pcolormesh(steps, nodes, shown, cmap=heat(), shading="nearest", **options)
 
@@ -450,26 +428,16 @@ def reliability(tables: Mapping[str, Reliability]) -> Figure:
 # --- their parts -----------------------------------------------------------------------------------------------------
 
 
-_HOLLOW: dict[str, Any] = {
-    "linestyle": "none",
-    "marker": "v",
-    "markersize": 6,
-    "markerfacecolor": "none",
-    "markeredgewidth": 1.2,
-    "clip_on": False,
-}
-
-
 def _axis(axes: Axes, which: str) -> Axis:
     return axes.xaxis if which == "x" else axes.yaxis
 
 
-def _dot(x: FloatArray) -> dict[str, Any]:
+def dot(x: FloatArray) -> dict[str, Any]:
     """A single epoch is a dot, which a line would not show."""
     return {"marker": "o" if len(x) == 1 else ""}
 
 
-def _positive(values: FloatArray) -> FloatArray:
+def positive(values: FloatArray) -> FloatArray:
     """nan where a logarithm has no answer."""
     return np.where(values > 0, values, np.nan)
 
@@ -488,16 +456,6 @@ def _floor(values: FloatArray) -> tuple[float, float]:
     return low, 10.0 ** (low * 0.985)
 
 
-def _learning_rate(axes: Axes, x: FloatArray, y: FloatArray) -> None:
-    """From 0 to its peak, and no more ticks than these two."""
-    axes.plot(x, y, color=GREY, label="lr_w", linewidth=1.2, **_dot(x))
-    peak = float(np.nanmax(y)) if np.isfinite(y).any() else 0.0
-    axes.set_yticks([0, peak] if peak > 0 else [], ["0", f"{peak:.2g}"] if peak > 0 else [])
-    if peak > 0:
-        axes.set_ylim(0, 1.1 * peak)
-    axes.set_title("learning rate of the weights")
-
-
 def _node_lines(axes: Axes, table: ByNode, colours: Mapping[str, Any], floor: float = math.nan) -> list[End]:
     """Draw a line for each node and return the ends. Values of 0 stand on the floor, where there is one.
 
@@ -507,7 +465,7 @@ def _node_lines(axes: Axes, table: ByNode, colours: Mapping[str, Any], floor: fl
     unreached: list[End] = []
     for v, y in zip(table.nodes, table.values.T, strict=True):
         colour, zero = colours.get(v, GREY), (y == 0) & math.isfinite(floor)
-        axes.plot(table.epochs, np.where(zero, np.nan, y), color=colour, label=v, **_dot(table.epochs))
+        axes.plot(table.epochs, np.where(zero, np.nan, y), color=colour, label=v, **dot(table.epochs))
         _mark_unreached(axes, table.epochs[zero], floor, colour)
         known = np.flatnonzero(np.isfinite(y))
         if known.size:
@@ -523,10 +481,11 @@ def _node_lines(axes: Axes, table: ByNode, colours: Mapping[str, Any], floor: fl
 def _mark_unreached(axes: Axes, x: FloatArray, floor: float, colour: Any) -> None:
     """Hollow triangles on the floor. Not without any: the layout would make room for a mark at the origin."""
     if x.size:
-        axes.plot(x, np.full(x.size, floor), color=colour, label=NOT_REACHED, **_HOLLOW)
+        look: dict[str, Any] = {"markersize": 6, "markerfacecolor": "none", "markeredgewidth": 1.2, "clip_on": False}
+        axes.plot(x, np.full(x.size, floor), "v", color=colour, label=NOT_REACHED, **look)
 
 
-def _accuracy_behind(axes: Axes, metrics: Metrics) -> None:
+def accuracy_behind(axes: Axes, metrics: Metrics) -> None:
     """Accuracy behind the energy, from 0 to 100 % over the height of the axes."""
     right = axes.twinx()
     axes.set_zorder(right.get_zorder() + 1)

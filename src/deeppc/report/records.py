@@ -39,6 +39,10 @@ class Run:
         return mapping(self.manifest.get("config"))
 
     @property
+    def status(self) -> str:
+        return str(self.manifest.get("status", ""))
+
+    @property
     def score(self) -> str:
         """The name of the score: ``accuracy``, or that of a regression such as ``mse``."""
         return score_name([*self.metrics, self.result])
