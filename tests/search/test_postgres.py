@@ -1,0 +1,113 @@
+"""The same search on a real PostgreSQL server, where one is installed: a private one, in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deeppc.errors import RunError
+from deeppc.search import plan as plans
+from deeppc.search import storage
+from deeppc.search.plan import Plan
+from deeppc.search.study import search
+
+MakePlan = Callable[..., Plan]
+pytestmark = pytest.mark.outside
+
+
+def _program(name: str) -> str | None:
+    """In the PATH, or where Debian puts it."""
+    places = [os.environ.get("PATH", ""), *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True))]
+    return shutil.which(name, path=os.pathsep.join(places))
+
+
+def _unprivileged() -> list[str]:
+    """PostgreSQL refuses to run as root: what to put before a command to be someone else."""
+    if os.geteuid() != 0:
+        return []
+    for user in ("postgres", "nobody"):
+        try:
+            found = pwd.getpwnam(user)
+        except KeyError:
+            continue
+        if setpriv := shutil.which("setpriv"):
+            return [setpriv, f"--reuid={found.pw_uid}", f"--regid={found.pw_gid}", "--clear-groups"]
+    pytest.skip("PostgreSQL does not run as root, and there is no other user to run it as")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of a database on a server of our own, which listens on a socket in its folder only."""
+    pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
+    initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
+    if initdb is None or pg_ctl is None:
+        pytest.skip("PostgreSQL (initdb, pg_ctl) is not installed")
+    as_someone = _unprivileged()
+    with tempfile.TemporaryDirectory(prefix="pg") as name:  # a socket's path must be short
+        folder = Path(name)
+        folder.chmod(0o777)
+        data = folder / "data"
+
+        def run(*words: str) -> None:
+            done = subprocess.run([*as_someone, *words], capture_output=True, text=True, cwd=name, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+        run(initdb, "-D", str(data), "-U", "searcher", "--auth=trust", "--no-sync", "-E", "UTF8")
+        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+        run(pg_ctl, "-D", str(data), "-l", str(folder / "log"), "-o", options, "-w", "start")
+        try:
+            yield f"postgresql+psycopg://searcher@/postgres?host={folder}"
+        finally:
+            run(pg_ctl, "-D", str(data), "-m", "immediate", "stop")
+
+
+def test_search_kill_and_resume(server: str, tiny: MakePlan) -> None:
+    plan = tiny("on-postgres", trials=3, storage=server)
+    with storage.create(plan) as session:  # of a worker that dies in its first trial
+        trial_id = session.storage.create_new_trial(session.study._study_id)
+        session.storage.set_trial_user_attr(trial_id, storage.OWNER, f"{storage.place(plan)}0#")
+    result = search(plan)
+    assert [t.state for t in result.trials] == ["lost", "complete", "complete", "complete"]
+    assert not (plan.folder / "study.db").exists()
+    with storage.open_study(plans.read(plan.folder)) as session:  # the URL was kept
+        assert session.trials() == result.trials
+
+
+def test_same_trials_as_on_sqlite(server: str, tiny: MakePlan) -> None:
+    there = search(tiny("there", trials=2, storage=server)).trials
+    here = search(tiny("here", trials=2)).trials
+    assert [(t.params, t.value) for t in there] == [(t.params, t.value) for t in here]
+
+
+def test_a_silent_machine_is_given_up(server: str, tiny: MakePlan) -> None:
+    """By the clock of the server, whatever those of the machines say."""
+    with storage.create(tiny("silent", trials=2, storage=server)) as session:
+        for heartbeat in ("now()", "now() - interval '1 hour'"):
+            trial_id = session.storage.create_new_trial(session.study._study_id)
+            session.storage.set_trial_user_attr(trial_id, storage.OWNER, "elsewhere:/silent#0#")
+            session.storage.record_heartbeat(trial_id)
+            with session.storage.engine.begin() as connection:
+                connection.exec_driver_sql(
+                    f"UPDATE trial_heartbeats SET heartbeat = {heartbeat} WHERE trial_id = {trial_id}"
+                )
+        session.give_up_silent()
+        assert [t.state for t in session.trials()] == ["running", "lost"]
+
+
+@pytest.mark.slow
+def test_two_workers_on_a_server(server: str, tiny: MakePlan) -> None:
+    result = search(tiny("workers", trials=3, jobs=2, storage=server))
+    assert [t.state for t in result.trials] == ["complete"] * 3
+
+
+def test_a_server_that_is_away(tiny: MakePlan, tmp_path: Path) -> None:
+    pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
+    with pytest.raises(RunError, match=r"The storage postgresql\+psycopg://.* cannot be used"):
+        storage.create(tiny(storage=f"postgresql+psycopg://me:secret@/name?host={tmp_path}"))
