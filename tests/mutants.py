@@ -36,7 +36,7 @@ from hypothesis import Phase, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "src" / "deeppc" / "core"
-SAMPLE = 120
+SAMPLE = 96
 SECONDS = 600  # after which a mutant hangs, and is caught
 
 # By file: the tests that notice most of its mutants, soonest. After them come all tests of the core.
@@ -59,7 +59,21 @@ FIRST = {
     "algorithms/pc.py": ORACLES,
     "algorithms/ipc.py": ORACLES,
 }
-ALL = ["tests/core"]
+ALL = [
+    f"tests/core/test_{name}.py"
+    for name in (
+        "oracles",
+        "work",
+        "norm",
+        "energies",
+        "batch",
+        "depth",
+        "graph",
+        "precision",
+        "algorithms",
+        "families",
+    )
+]
 OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 # By function, or function and text: why its mutants are none.
 SKIPPED = {

@@ -195,15 +195,24 @@ def test_the_observer_sees_the_state_before_each_step_and_the_last_one():
         torch.testing.assert_close(activity, expected[t]["2"])
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad])
-@pytest.mark.parametrize("spec", ["bp", "pc", "pc+s+f", "ipc", "ipc+s"])
+@pytest.mark.parametrize(
+    ("spec", "optimizer"),
+    [
+        ("bp", torch.optim.SGD),
+        ("pc", torch.optim.AdamW),
+        ("pc+s+f", torch.optim.RMSprop),
+        ("pc+s+f", torch.optim.Adagrad),
+        ("ipc", torch.optim.SGD),
+        ("ipc+s", torch.optim.AdamW),
+    ],
+)
 def test_every_algorithm_learns_with_any_optimiser(spec, optimizer):
     torch.manual_seed(0)
     net = mlp(3, act=nn.GELU)
     x, y = batch(net, n=32, dtype=torch.float32)
     optimise = optimizer(net.parameters(), lr=0.02 if optimizer is not torch.optim.SGD else 0.2)
     algo = parse(spec, lr_x=0.3)
-    energies = [float(algo.step(net, x, y, optimise).energy[net.output]) for _ in range(60)]
+    energies = [float(algo.step(net, x, y, optimise).energy[net.output]) for _ in range(40)]
     target = one_hot(net, x, y)
     assert float((net(x).detach() - target).square().sum()) < 0.9 * 2 * 32 * energies[0]
     assert energies[-1] < 0.8 * energies[0]

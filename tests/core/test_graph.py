@@ -36,7 +36,7 @@ def test_levels_hops_and_arrival_by_hand():
     }
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(dags())
 def test_levels_and_hops_against_a_walk_over_all_paths(net):
     def paths(v, step):

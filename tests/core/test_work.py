@@ -104,7 +104,7 @@ def test_frozen_parameters_cost_no_weight_gradient():
     assert all(p.grad is None for p in net.nodes["2"].parameters())
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(dags(), algorithms())
 def test_no_graph_costs_more_than_the_dense_engine(net, algo):
     images, labels = batch(net, shape=(4,))

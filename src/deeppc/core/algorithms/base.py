@@ -11,7 +11,8 @@ A family is a frozen dataclass with options for fields and one method, ``run(bat
         def run(self, batch):
             state = batch.initialise(keep=[batch.net.output])          # the feed-forward pass
             batch.clamp()
-            batch.learn(batch.net.output, state.d[batch.net.output], state.initial(batch.net.output), self.strength)
+            out = batch.net.output
+            batch.learn(out, state.d[out], state.initial(out), pi=self.strength)
 
 Files in this folder are imported by themselves, so that such a file is all that a new algorithm needs: its name is then
 known to :meth:`Algorithm.parse`, and through it to the command line, to comparisons and to the search. Nothing here
@@ -20,7 +21,6 @@ imports torch before a step is taken.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -95,9 +95,8 @@ class Algorithm(ABC):
         Raises ``ValueError`` for an unknown name, option or value, and for an option that means nothing there.
         """
         family, said = _read(spec)
-        known = {f.name for f in dataclasses.fields(family) if f.name not in said}
         for name in options:
-            if name not in known:
+            if name in said or name not in declared(family):
                 raise ValueError(f"unknown option {name!r} for {spec!r}: {_nearest(name, options_for(spec))}")
         return family(**said, **options)
 
@@ -121,17 +120,12 @@ class Algorithm(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Return every option that means something here, as plain values. A custom schedule is there by its name."""
-        said = {name for fields in self.suffixes.values() for name in fields}
-        return {
-            name: declaration.check(getattr(self, name))
-            for name, declaration in declared(type(self)).items()
-            if name not in said and _hold(declaration.needs, self)
-        } | self._unnamed()
+        own = _own_options(type(self)).items()
+        return {n: o.check(getattr(self, n)) for n, o in own if _hold(o.needs, self)} | self._unnamed()
 
     def _unnamed(self) -> dict[str, str]:
-        """Functions among the fields that suffixes set."""
-        said = dict.fromkeys(name for fields in self.suffixes.values() for name in fields)
-        values = {name: getattr(self, name) for name in said}
+        """Functions among the fields that suffixes set, by field."""
+        values = {name: getattr(self, name) for fields in self.suffixes.values() for name in fields}
         return {name: getattr(v, "__name__", type(v).__name__) for name, v in values.items() if callable(v)}
 
     def gradients(self, net: Graph, inputs: Tensor, targets: Tensor, *, observe: Observer | None = None) -> Result:
@@ -172,9 +166,7 @@ def register(family: Family) -> Family:
     for name, declaration in declared(family).items():
         other = others.get(name, declaration)
         if (other.type, other.default) != (declaration.type, declaration.default):
-            raise ValueError(
-                f"option {name!r} of {family.family!r} differs from that of another family: give it another name"
-            )
+            raise ValueError(f"option {name!r} of {family.family!r} differs from that of another family: rename it")
     FAMILIES[family.family] = family
     return family
 

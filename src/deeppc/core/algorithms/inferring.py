@@ -41,10 +41,7 @@ class Inferring(Algorithm):
         least=1,
     )
     lr_x: float = option(
-        0.5,
-        "Learning rate of the activities (paper: α in Eq. 2, lr_x in its search table).",
-        above=0,
-        search="5e-3..9e-1 log",
+        0.5, "Learning rate of the activities (paper: α in Eq. 2, lr_x).", above=0, search="5e-3..9e-1 log"
     )
     momentum_x: float = option(
         0.0, "Momentum of the activities' SGD (paper: momentum_x).", least=0, most=1, search="0.0..1.0 step 0.1"
