@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from official import write_folder
 
 from deeppc.data import load
 from deeppc.data.archives import Archive
@@ -16,7 +17,7 @@ FOLDER = "cifar-10-batches-py"
 
 
 @pytest.fixture
-def data_dir(tmp_path, cifar10_files, write_folder):
+def data_dir(tmp_path, cifar10_files):
     write_folder(tmp_path / FOLDER, cifar10_files)
     return tmp_path
 
@@ -109,16 +110,6 @@ def test_an_unwritable_data_folder_is_cached_for_the_user(data_dir, decoded, own
     assert len(decoded) == 1
     assert torch.equal(first.train.images, second.train.images)
     assert len(list(own_cache.rglob("cifar10.safetensors"))) == 1
-
-
-def test_two_data_folders_do_not_share_a_users_cache(tmp_path, cifar10_files, write_folder, python2_pickle):
-    for name, tone in (("one", 1), ("two", 2)):
-        files = cifar10_files | {"test_batch": python2_pickle(np.full((20, 3072), tone, np.uint8), labels=[0] * 20)}
-        write_folder(tmp_path / name / FOLDER, files)
-        (tmp_path / name / ".deeppc-cache").touch()
-    for _ in range(2):
-        assert load("cifar10", tmp_path / "one").test.images.unique().tolist() == [1]
-        assert load("cifar10", tmp_path / "two").test.images.unique().tolist() == [2]
 
 
 def test_without_any_cache_the_data_still_load(data_dir, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from official import in_archive, write_tar
 from PIL import Image
 
 from deeppc.data import DataError, load, npm
@@ -219,7 +220,7 @@ def package(monkeypatch) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def fake_npm(tmp_path, monkeypatch, write_tar, in_archive):
+def fake_npm(tmp_path, monkeypatch):
     """Installs a program `npm` whose `pack` delivers the given files, or fails."""
 
     def install(files: dict[str, bytes], exit_status: int = 0) -> Path:

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from official import in_archive, jpeg_of, write_folder, write_tar, write_zip
 from PIL import Image
 
 from deeppc.data import DataError, load, names
@@ -32,7 +33,7 @@ def naive_images(*batches: bytes) -> np.ndarray:
 
 
 @pytest.fixture(params=["archive", "folder", "archive with ./"])
-def install(request, tmp_path, write_folder, write_tar, write_zip, in_archive):
+def install(request, tmp_path):
     """Puts files into a data folder in each of the forms that people have them in."""
 
     def put(root: str, archive: str, files: dict[str, bytes]):
@@ -113,7 +114,7 @@ def edited(files: dict[str, bytes], name: str, **changes) -> dict[str, bytes]:
         ("batches.meta", {"label_names": [b"only", b"two"]}, "data_batch_1 has a label 2"),
     ],
 )
-def test_a_cifar_file_that_contradicts_itself(cifar10_files, tmp_path, write_folder, name, changes, expected):
+def test_a_cifar_file_that_contradicts_itself(cifar10_files, tmp_path, name, changes, expected):
     write_folder(tmp_path / CIFAR10, edited(cifar10_files, name, **changes))
     with pytest.raises(DataError) as caught:
         load("cifar10", tmp_path)
@@ -123,21 +124,21 @@ def test_a_cifar_file_that_contradicts_itself(cifar10_files, tmp_path, write_fol
 
 
 @pytest.mark.parametrize("name", ["data_batch_4", "test_batch", "batches.meta"])
-def test_a_missing_cifar_file(cifar10_files, tmp_path, write_tar, in_archive, name):
+def test_a_missing_cifar_file(cifar10_files, tmp_path, name):
     del cifar10_files[name]
     write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR10, cifar10_files))
     with pytest.raises(DataError, match=rf"cifar-10-python\.tar\.gz.*{name} is missing.*data fetch cifar10"):
         load("cifar10", tmp_path)
 
 
-def test_a_truncated_cifar_file(cifar10_files, tmp_path, write_folder):
+def test_a_truncated_cifar_file(cifar10_files, tmp_path):
     cifar10_files["data_batch_2"] = cifar10_files["data_batch_2"][:-1000]
     write_folder(tmp_path / CIFAR10, cifar10_files)
     with pytest.raises(DataError, match="data_batch_2 is damaged"):
         load("cifar10", tmp_path)
 
 
-def test_a_hostile_cifar_file(cifar10_files, tmp_path, write_folder):
+def test_a_hostile_cifar_file(cifar10_files, tmp_path):
     cifar10_files["data_batch_1"] = b"cos\nsystem\n(S'touch /'\ntR."
     write_folder(tmp_path / CIFAR10, cifar10_files)
     with pytest.raises(DataError, match="data_batch_1 is damaged or not a CIFAR file"):
@@ -145,7 +146,7 @@ def test_a_hostile_cifar_file(cifar10_files, tmp_path, write_folder):
 
 
 @pytest.fixture(params=["cifar10", "tiny-imagenet"])
-def packed(request, cifar10_files, tiny_files, tmp_path, write_tar, write_zip, in_archive):
+def packed(request, cifar10_files, tiny_files, tmp_path):
     """A data set's name, and its archive."""
     if request.param == "cifar10":
         return "cifar10", write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR10, cifar10_files))
@@ -162,7 +163,7 @@ def test_a_truncated_archive(packed, kept):
 
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
-def test_a_flipped_bit_in_a_tar(cifar10_files, tmp_path, write_tar, in_archive, place):
+def test_a_flipped_bit_in_a_tar(cifar10_files, tmp_path, place):
     """Random pixels are stored uncompressed, so only the checksum at gzip's very end can tell."""
     path = write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR10, cifar10_files))
     content = bytearray(path.read_bytes())
@@ -172,7 +173,7 @@ def test_a_flipped_bit_in_a_tar(cifar10_files, tmp_path, write_tar, in_archive, 
         load("cifar10", tmp_path)
 
 
-def test_a_flipped_bit_in_a_zip(tiny_files, tmp_path, write_zip, in_archive):
+def test_a_flipped_bit_in_a_zip(tiny_files, tmp_path):
     path = write_zip(tmp_path / "tiny-imagenet-200.zip", in_archive(TINY, tiny_files))
     content = bytearray(path.read_bytes())
     content[content.index(b"\xff\xd8") + 200] ^= 1  # inside the first JPEG
@@ -181,7 +182,7 @@ def test_a_flipped_bit_in_a_zip(tiny_files, tmp_path, write_zip, in_archive):
         load("tiny-imagenet", tmp_path)
 
 
-def test_members_outside_the_folder_are_neither_read_nor_written(cifar10_files, tmp_path, write_tar, in_archive):
+def test_members_outside_the_folder_are_neither_read_nor_written(cifar10_files, tmp_path):
     """The good files come under names that lead out of the folder, or elsewhere: nothing of them counts."""
     good = in_archive(CIFAR10, cifar10_files)
     escaping = {
@@ -199,7 +200,7 @@ def test_members_outside_the_folder_are_neither_read_nor_written(cifar10_files, 
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["cifar-10-python.tar.gz"]
 
 
-def test_links_in_an_archive_are_not_followed(cifar10_files, tmp_path, in_archive):
+def test_links_in_an_archive_are_not_followed(cifar10_files, tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(cifar10_files.pop("data_batch_1"))
     with tarfile.open(tmp_path / "cifar-10-python.tar.gz", "w:gz") as archive:
@@ -215,7 +216,7 @@ def test_links_in_an_archive_are_not_followed(cifar10_files, tmp_path, in_archiv
         load("cifar10", tmp_path)
 
 
-def test_a_giant_member_is_refused_before_it_is_read(tmp_path, write_tar, monkeypatch):
+def test_a_giant_member_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("deeppc.data.archives._LARGEST", 100)
     write_tar(tmp_path / "cifar-10-python.tar.gz", {f"{CIFAR10}/data_batch_1": bytes(101)})
     with pytest.raises(DataError, match="data_batch_1 claims 101 bytes"):
@@ -259,7 +260,7 @@ FIRST = "train/n02124075/images/n02124075_0.JPEG"
         (put(FIRST, b""), f"{FIRST} is not a readable JPEG"),
     ],
 )
-def test_damage_in_tiny_imagenet(tiny_files, tmp_path, write_folder, damage, expected):
+def test_damage_in_tiny_imagenet(tiny_files, tmp_path, damage, expected):
     damage(tiny_files)
     write_folder(tmp_path / TINY, tiny_files)
     with pytest.raises(DataError) as caught:
@@ -268,7 +269,7 @@ def test_damage_in_tiny_imagenet(tiny_files, tmp_path, write_folder, damage, exp
     assert "deeppc data fetch tiny-imagenet" in str(caught.value)
 
 
-def test_images_that_are_not_what_they_should_be(tiny_files, tmp_path, write_folder, jpeg_of):
+def test_images_that_are_not_what_they_should_be(tiny_files, tmp_path):
     """Cut short, of another size, or a PNG: only the JPEG decoder is let at the files."""
     png = io.BytesIO()
     Image.new("RGB", (64, 64)).save(png, "PNG")
@@ -283,9 +284,7 @@ def test_images_that_are_not_what_they_should_be(tiny_files, tmp_path, write_fol
             load("tiny-imagenet", tmp_path)
 
 
-def test_the_archive_is_preferred_to_a_folder_that_may_be_half_unpacked(
-    cifar10_files, tmp_path, write_folder, write_tar, in_archive
-):
+def test_the_archive_is_preferred_to_a_folder_that_may_be_half_unpacked(cifar10_files, tmp_path):
     write_tar(tmp_path / "cifar-10-python.tar.gz", in_archive(CIFAR10, cifar10_files))
     write_folder(tmp_path / CIFAR10, {"batches.meta": b"half"})
     assert len(load("cifar10", tmp_path).train) == 100
@@ -305,7 +304,7 @@ def test_an_unknown_name_suggests_the_nearest():
         load("zzz")
 
 
-def test_unknown_labels(cifar10_files, tmp_path, write_folder):
+def test_unknown_labels(cifar10_files, tmp_path):
     write_folder(tmp_path / CIFAR10, cifar10_files)
     for name in ("digits", "cifar10"):
         with pytest.raises(DataError, match=f"{name} has no labels 'coarse': choose fine"):

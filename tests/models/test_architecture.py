@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deeppc import Graph
 from deeppc.models import ACTIVATIONS, NORMS, build, names
 from deeppc.models.mlp import mlp
-from deeppc.models.resnet import _projection, resnet
+from deeppc.models.resnet import _projection
 from deeppc.models.vgg import vgg
 
 TABLE = {  # levels, parameters at 10 classes, 32x32, no norm
@@ -44,12 +43,6 @@ def test_a_chain_has_one_value_node_per_layer_with_weights(name: str) -> None:
     net = build(name, width=0.05)
     for v, module in net.nodes.items():
         assert sum(isinstance(m, nn.Conv2d | nn.Linear) for m in module.modules()) == 1, v
-    assert net.hops == net.arrival
-
-
-def test_the_stage_plan_gives_the_depth() -> None:
-    net = resnet(blocks=(3, 4, 6, 3), width=0.05)
-    assert net.L == 34
     assert net.hops == net.arrival
 
 
@@ -153,11 +146,6 @@ def test_mlp_is_the_plain_sequence() -> None:
     load_by_position(reference, net)
     x = torch.randn(2, 2, 3, 4)
     torch.testing.assert_close(net(x), reference(x))
-
-
-def test_mlp_may_have_no_hidden_layer() -> None:
-    net = mlp((), in_shape=(1, 8, 8))
-    assert (net.L, net(torch.zeros(1, 1, 8, 8)).shape) == (1, (1, 10))
 
 
 @pytest.mark.parametrize("name", names())
@@ -268,26 +256,16 @@ def test_vgg_norm_stands_between_convolution_and_activation() -> None:
     assert kinds == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d]
 
 
-def test_weights_are_called_the_same_with_and_without_a_norm() -> None:
-    plain, net = build("resnet10", width=0.05), build("resnet10", width=0.05, norm="bf")
-    assert plain.state_dict().keys() <= net.state_dict().keys()
-
-
 # --- what cannot be built
 
 
-@pytest.mark.parametrize("name", SMALLEST)
-def test_the_smallest_image_that_fits(name: str) -> None:
-    n = SMALLEST[name]
+@pytest.mark.parametrize(("name", "n"), SMALLEST.items())
+def test_the_smallest_image_that_fits(name: str, n: int) -> None:
     net = build(name, in_shape=(3, n, n), width=0.02)
     assert net(torch.zeros(1, 3, n, n)).shape == (1, 10)
-
-
-@pytest.mark.parametrize("name", ["vgg5", "vgg7", "vgg10", "vgg15"])
-def test_a_too_small_image_is_refused_with_the_smallest_that_fits(name: str) -> None:
-    n = SMALLEST[name]
-    with pytest.raises(ValueError, match=rf"{n - 1}x64 are too small .* the smallest that fit are {n}x{n}"):
-        build(name, in_shape=(3, n - 1, 64))
+    if n > 1:
+        with pytest.raises(ValueError, match=rf"{n - 1}x64 are too small .* the smallest that fit are {n}x{n}"):
+            build(name, in_shape=(3, n - 1, 64))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +300,6 @@ def test_build_gives_a_graph_whose_nodes_a_person_can_read() -> None:
     assert nodes["vgg5"] == ["conv1", "conv2", "conv3", "conv4", "linear"]
     assert nodes["vgg15"][-3:] == ["conv13", "hidden1", "linear"]
     assert nodes["resnet10"][:3] + nodes["resnet10"][-1:] == ["stem", "s1b1_m1", "s1b1_m2", "head"]
-    assert isinstance(build("mlp"), Graph)
 
 
 def test_a_narrow_projection_takes_every_second_pixel():

@@ -107,25 +107,14 @@ def run(setting: Setting, tell: Tell = silent) -> Iterator[StepCost]:
 
 def as_table(costs: Sequence[StepCost]) -> Table:
     """Return a row for each network and algorithm."""
-    columns = (
-        "network",
-        "step",
-        "ms",
-        "time",
-        "quartiles",
-        "bound",
-        "time / bound",
-        "memory",
-        "in convolutions",
-        "paper",
-    )
+    head = ("network", "step", "ms", "time", "quartiles", "bound", "time / bound", "memory", "in convolutions", "paper")
     rows = []
     for c in costs:
         times = (f"{c.milliseconds:.0f}", f"{c.ratio:.2f}", f"{c.low:.2f}-{c.high:.2f}")
         bound = (f"{c.bound:.2f}", f"{c.ratio / c.bound:.2f}") if c.bound else (None, None)
         paper = None if c.paper is None else f"{c.paper:.2f}"
         rows.append((c.model, c.algorithm, *times, *bound, f"{c.memory:.2f}", f"{c.convolutions:.0%}", paper))
-    return Table(columns, rows)
+    return Table(head, rows)
 
 
 @plots.styled()

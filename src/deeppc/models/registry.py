@@ -81,8 +81,7 @@ def _build_from_file(spec: str, settings: dict[str, Any]) -> Graph:
     sys.path.insert(0, str(Path(file).parent))  # as for a script: the file may import its neighbours
     try:
         builder = runpy.run_path(file).get(function)
-        accepted = _accepted(builder, settings) if callable(builder) else {}
-        net = builder(**accepted) if callable(builder) else None
+        net = builder(**_accepted(builder, settings)) if callable(builder) else None
     except Exception as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         where = f" (line {lines[-1]})" if lines else ""
@@ -91,9 +90,6 @@ def _build_from_file(spec: str, settings: dict[str, Any]) -> Graph:
         sys.path.remove(str(Path(file).parent))
     if not callable(builder):
         raise ValueError(f"{path} has no function {function!r} to build a network with")
-    for key in settings.keys() - accepted.keys() - {"classes", "in_shape"}:
-        if settings[key] != inspect.signature(build).parameters[key].default:
-            raise ValueError(f"{key} is {settings[key]!r}, but {spec} has no argument of this name")
     if not isinstance(net, Graph):
         raise ValueError(
             f"{spec} returned a {type(net).__name__}, but a deeppc.Graph is needed: name each node and the module that "

@@ -1,0 +1,77 @@
+"""Files as the official data sets have them, and the archives that hold them."""
+
+import io
+import pickle
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def python2_pickle(rows: np.ndarray, **labels: list[int]) -> bytes:
+    """A batch byte for byte as Python 2's cPickle and numpy 1 wrote the official files."""
+
+    def text(value: bytes) -> bytes:
+        return b"U" + bytes([len(value)]) + value
+
+    def number(value: int) -> bytes:
+        return b"J" + struct.pack("<i", value)
+
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85" + text(b"b") + b"\x87Rq\x09"
+        b"(K\x01" + number(rows.shape[0]) + number(rows.shape[1]) + b"\x86"
+        b"cnumpy\ndtype\nq\x0a" + text(b"u1") + b"K\x00K\x01\x87Rq\x0b"
+        b"(K\x03" + text(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+        b"\x89T" + struct.pack("<i", rows.size) + rows.tobytes() + b"tb"
+    )
+    lists = b"".join(
+        text(key.encode()) + b"](" + b"".join(map(number, values)) + b"e" for key, values in labels.items()
+    )
+    name = text(b"batch_label") + text(b"training batch 1 of 5")
+    return b"\x80\x02}q\x01(" + name + lists + text(b"data") + array + b"u."
+
+
+def modern_pickle(content: dict) -> bytes:
+    """As Python 3 and numpy 2 write it, with the byte-string keys that the official files have."""
+    return pickle.dumps({key.encode(): value for key, value in content.items()}, protocol=2)
+
+
+def random_rows(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.integers(0, 256, (count, 3072), dtype=np.uint8)
+
+
+def jpeg_of(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=95)
+    return buffer.getvalue()
+
+
+def in_archive(root: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Names as they stand in an archive: below the data set's folder."""
+    return {f"{root}/{name}": content for name, content in files.items()}
+
+
+def write_folder(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def write_tar(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def write_zip(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
