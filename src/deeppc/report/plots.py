@@ -145,8 +145,10 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     is written, counted from the last.
     """
     figure = axes.get_figure(root=True)
+    engine = figure.get_layout_engine() if figure else None
     assert figure is not None
-    figure.draw_without_rendering()
+    if engine is not None:
+        engine.execute(figure)
     point = figure.dpi / 72  # pixels
     gap, box = 1.2 * SMALL * point, axes.get_window_extent()
     with np.errstate(all="ignore"):
@@ -195,8 +197,11 @@ def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     vector, pixels = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
     with replacing(vector) as temporary:
         temporary.write_text(svg(figure), encoding="utf-8")
+    engine = figure.get_layout_engine()
+    figure.set_layout_engine("none")  # once is enough, and takes most of the time
     with styled(), replacing(pixels) as temporary:
         figure.savefig(temporary, format="png", dpi=160, facecolor="white")
+    figure.set_layout_engine(engine)
     return vector, pixels
 
 
