@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from deeppc.data import load
-from deeppc.runs import folder as rundir_module
-from deeppc.runs.folder import saved_config
-from deeppc.training import TrainConfig, parts, train
+from deeppc.runs import provenance
+from deeppc.training import TrainConfig, builder
+from deeppc.training.builder import build, saved_config, train
 
-rundir_module._git = lambda: None  # spares two processes per run
+provenance._git = lambda: None  # spares two processes per run
 DIGITS = load("digits")
-parts.load = lambda *args, **kwargs: DIGITS  # type: ignore[attr-defined]
+builder.load = lambda *args, **kwargs: DIGITS  # type: ignore[attr-defined]
 
 
 def config(run_dir: Path) -> TrainConfig:
@@ -43,7 +43,7 @@ def config(run_dir: Path) -> TrainConfig:
 
 
 def start_or_resume(run_dir: Path) -> None:
-    train(saved_config(run_dir) if (run_dir / "manifest.json").exists() else config(run_dir))
+    train(saved_config(run_dir) if (run_dir / "manifest.json").exists() else config(run_dir), report=False)
 
 
 def in_child(work: Callable[[], None], kill_after: float | None = None) -> bool:
@@ -86,7 +86,7 @@ def dying_before_write(number: int) -> None:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    parts.prepare(config(folder / "unused"))  # imports what is imported late
+    build(config(folder / "unused"))  # imports what is imported late
     begun = time.monotonic()
     assert in_child(lambda: start_or_resume(folder / "straight"))
     duration = time.monotonic() - begun

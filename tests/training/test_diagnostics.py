@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -13,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from deeppc.diagnostics import updates as probe
-from deeppc.runs.folder import saved_config
+from deeppc.diagnostics import updates
 from deeppc.training import Interrupted, TrainConfig, train
+from deeppc.training.builder import build, saved_config
+from deeppc.training.config import replace
 from deeppc.training.events import BatchDone, Event
-from deeppc.training.parts import prepare
 
 MakeConfig = Callable[..., TrainConfig]
 RECORDED = ("bp_cosine", "bp_size", "gap_ratio")
@@ -58,7 +57,7 @@ def test_training_does_not_notice(
 
 
 def test_off_nothing_is_computed_or_written(tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "lesson", lambda *_: pytest.fail("asked for"))
+    monkeypatch.setattr(updates, "probe", lambda *_: pytest.fail("asked for"))
     assert not any(key in record for record in lines(train(tiny()).run_dir) for key in RECORDED)
 
 
@@ -68,8 +67,8 @@ def test_off_nothing_is_computed_or_written(tiny: MakeConfig, monkeypatch: pytes
 def test_on_an_epoch_costs_one_step_and_one_of_backprop(
     tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, algorithm: str, each_epoch: list[str]
 ) -> None:
-    taken, real = [], probe.lesson
-    monkeypatch.setattr(probe, "lesson", lambda algo, *rest: (taken.append(str(algo)), real(algo, *rest))[1])
+    taken, real = [], updates.probe
+    monkeypatch.setattr(updates, "probe", lambda algo, *rest: (taken.append(str(algo)), real(algo, *rest))[1])
     train(tiny(algorithm=algorithm, diagnostics=True))
     assert taken == 3 * each_epoch
 
@@ -77,7 +76,7 @@ def test_on_an_epoch_costs_one_step_and_one_of_backprop(
 def test_what_theory_foretells_is_on_record(tiny: MakeConfig) -> None:
     """With alpha = 0, pc+s+f is backprop up to lr_x^arrival (1 - lr_x); the sizes tell it from backprop itself."""
     config = tiny(diagnostics=True, alpha=0.0, lr_x=0.3)
-    net = prepare(config).net
+    net = build(config).net
     expected = {v: 0.3 ** net.arrival[v] * (0.7 if v != net.output else 1.0) for v in net.nodes}
     for record in lines(train(config).run_dir):
         assert record["bp_cosine"] == pytest.approx(dict.fromkeys(net.nodes, 1.0), abs=1e-5)
@@ -119,5 +118,5 @@ def test_interrupted_and_resumed_the_record_is_the_same(tiny: MakeConfig, batche
 
 def test_they_may_be_turned_on_when_a_run_goes_on(tiny: MakeConfig) -> None:
     short = train(tiny(epochs=2, schedule_epochs=1)).run_dir
-    train(dataclasses.replace(saved_config(short), epochs=3, diagnostics=True))
+    train(replace(saved_config(short), epochs=3, diagnostics=True))
     assert ["bp_cosine" in record for record in lines(short)] == [False, False, True]

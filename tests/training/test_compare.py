@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
-import math
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -15,50 +13,51 @@ import pytest
 
 from deeppc.training import ConfigError, Interrupted, RunError, TrainConfig
 from deeppc.training import checkpoint as checkpoints
-from deeppc.training.compare import Comparison, Row, as_csv, cells, compare, markdown, saved_comparison, spread
+from deeppc.training.compare import Comparison, Row, compare, saved_comparison
+from deeppc.training.config import replace
 from deeppc.training.events import BatchDone, Event, Note
 
 MakeConfig = Callable[..., TrainConfig]
 
 
-def row(algorithm: str, accuracies: list[float]) -> Row:
-    made = Row(algorithm)
+def row(algorithm: str, accuracies: list[float], diverged: tuple[str, ...] = ()) -> Row:
+    made = Row(algorithm, diverged=list(diverged))
     for i, accuracy in enumerate(accuracies):
-        made.add(
-            f"{algorithm}-{i}",
-            {"test_accuracy": accuracy, "test_top5": 1.0, "validation_accuracy": accuracy, "seconds": 2.0 + i},
-        )
+        scores = {"test_accuracy": accuracy, "test_top5": 1.0, "validation_accuracy": accuracy}
+        made.add(f"{algorithm}-{i}", {**scores, "seconds": 2.0 + i, "epochs": 3})
     return made
 
 
-def test_mean_and_spread_by_hand() -> None:
-    mean, deviation = spread([2.0, 4.0, 9.0])  # squares of the differences from 5: 9 + 1 + 16 = 26, over n - 1 = 2
-    assert mean == 5.0
-    assert deviation == pytest.approx(math.sqrt(13))
-    assert spread([3.0]) == (3.0, None)
-
-
-def test_cells_show_percent_mean_and_spread() -> None:
-    assert cells(row("pc", [0.90, 0.92])) == ("pc", "91.00 ± 1.41", "100.00 ± 0.00", "91.00 ± 1.41", "2.50 ± 0.71", "2")
-    assert cells(row("bp", [0.5])) == ("bp", "50.00", "100.00", "50.00", "2.00", "1")
-    assert cells(dataclasses.replace(Row("pc"), diverged=["pc-0"])) == ("pc", "-", "-", "-", "-", "0, 1 diverged")
-
-
-def test_markdown_and_csv() -> None:
-    lost = dataclasses.replace(row("pc", [0.9]), diverged=["pc-1"])
-    comparison = Comparison(Path("x"), TrainConfig(), (0, 1), [row("bp", [0.5, 0.7]), lost])
-    assert "| bp | 60.00 ± 14.14 |" in markdown(comparison)
-    assert "seeds 0, 1" in markdown(comparison)
-    table = list(csv.DictReader(as_csv(comparison).splitlines()))
-    assert [(line["run"], line["test_accuracy"]) for line in table] == [
-        ("bp-0", "0.5"),
-        ("bp-1", "0.7"),
-        ("pc-0", "0.9"),
-        ("pc-1", "diverged"),
+def test_summary_and_runs() -> None:
+    """91 ± sqrt(2) of 90 and 92: the sample's standard deviation."""
+    rows = [row("pc", [0.90, 0.92]), row("bp", [0.5], ("bp-1",)), row("ipc", [], ("ipc-0",))]
+    comparison = Comparison(Path("x"), TrainConfig(), (0, 1), rows)
+    summary = comparison.summary()
+    assert list(summary.columns) == ["algorithm", "test accuracy, %", "top-5, %", "validation, %", "seconds", "runs"]
+    assert list(summary.rows[0]) == ["pc", "91.00 ± 1.41", "100.00 ± 0.00", "91.00 ± 1.41", "2.50 ± 0.71", "2"]
+    assert list(summary.rows[1]) == ["bp", "50.00", "100.00", "50.00", "2.00", "1, 1 diverged"]
+    assert "seeds 0, 1" in summary.markdown()
+    table = list(csv.DictReader(comparison.runs().csv().splitlines()))
+    assert [(line["run"], line["test_accuracy"], line["status"]) for line in table] == [
+        ("pc-0", "0.9", "finished"),
+        ("pc-1", "0.92", "finished"),
+        ("bp-0", "0.5", "finished"),
+        ("bp-1", "", "diverged"),
+        ("ipc-0", "", "diverged"),
     ]
 
 
-def test_a_comparison_starts_all_alike_and_is_written_down(tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_no_percentages() -> None:
+    made = Row("pc")
+    made.add("pc-0", {"test_mse": 0.12345, "validation_mse": None, "seconds": 1.0})
+    summary = Comparison(Path("x"), TrainConfig(), (0,), [made]).summary()
+    assert list(summary.columns)[1:3] == ["test mse", "validation mse"]
+    assert list(summary.rows[0])[1:3] == ["0.1235", "–"]
+
+
+def test_a_comparison_starts_all_alike_and_is_written_down(
+    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, reports: list[tuple[str, Path]]
+) -> None:
     starts: dict[str, Any] = {}
     real = checkpoints.save
 
@@ -72,6 +71,8 @@ def test_a_comparison_starts_all_alike_and_is_written_down(tiny: MakeConfig, mon
     assert sorted(starts) == ["bp-0", "bp-1", "pc+s+f-0", "pc+s+f-1"]
     assert all((a == b).all() for a, b in zip(starts["bp-0"], starts["pc+s+f-0"], strict=True))
     assert any((a != b).any() for a, b in zip(starts["bp-0"], starts["bp-1"], strict=True))
+    assert [function for function, _ in reports] == ["write_run"] * 4 + ["write_comparison"]
+    assert reports[-1][1] == found.folder
 
     saved = json.loads((found.folder / "comparison.json").read_text())
     assert [r["algorithm"] for r in saved["rows"]] == ["bp", "pc+s+f"]
@@ -84,10 +85,19 @@ def test_a_comparison_starts_all_alike_and_is_written_down(tiny: MakeConfig, mon
     with pytest.raises(RunError, match="already holds a comparison"):
         compare(config, ["bp"], [0])
     events: list[Event] = []
-    again = compare(dataclasses.replace(config, resume=True), ["bp", "pc+s+f", "pc"], [0, 1], events.append)
+    again = compare(replace(config, resume=True), ["bp", "pc+s+f", "pc"], [0, 1], events.append)
     assert sum(isinstance(e, BatchDone) for e in events) == 2 * 3  # only pc was trained
     assert [len(r.runs) for r in again.rows] == [2, 2, 2]
     assert again.rows[0] == found.rows[0]
+
+
+def test_each_algorithm_takes_the_options_that_it_has(tiny: MakeConfig) -> None:
+    found = compare(tiny("many", epochs=1), ["pc+d", "bp"], [0], options={"k": 2.0, "loss": "cross_entropy"})
+    configs = [json.loads((found.folder / run / "manifest.json").read_text())["config"] for run in ("pc+d-0", "bp-0")]
+    assert [(c.get("k"), c["loss"]) for c in configs] == [(2.0, "cross_entropy"), (None, "cross_entropy")]
+    assert saved_comparison(found.folder)[3] == {"k": 2.0, "loss": "cross_entropy"}
+    with pytest.raises(ConfigError, match="--alpha means nothing to any of pc[+]d, bp"):
+        compare(tiny("other"), ["pc+d", "bp"], [0], options={"alpha": 0.1})
 
 
 def test_a_run_that_diverges_does_not_stop_the_others(tiny: MakeConfig) -> None:
@@ -98,7 +108,7 @@ def test_a_run_that_diverges_does_not_stop_the_others(tiny: MakeConfig) -> None:
     assert any(isinstance(e, Note) and "diverged" in e.text for e in events)
 
 
-def test_an_interrupted_comparison_goes_on(tiny: MakeConfig) -> None:
+def test_an_interrupted_comparison_is_resumed(tiny: MakeConfig) -> None:
     def stop(event: Event) -> None:
         if isinstance(event, BatchDone) and event.batch == 2:
             signal.raise_signal(signal.SIGINT)
@@ -108,7 +118,7 @@ def test_an_interrupted_comparison_goes_on(tiny: MakeConfig) -> None:
         compare(config, ["bp", "pc"], [3], stop)
     assert stopped.value.exit_code == 130
     assert config.run_dir is not None
-    saved, algorithms, seeds = saved_comparison(config.run_dir)
+    saved, algorithms, seeds, _ = saved_comparison(config.run_dir)
     assert (algorithms, seeds) == (["bp", "pc"], [3])
     assert [len(r.runs) for r in compare(saved, algorithms, seeds).rows] == [1, 1]
 
@@ -123,7 +133,7 @@ def test_what_cannot_be_compared(tiny: MakeConfig, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=words):
             compare(tiny(), algorithms, seeds)
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot be written"):
+    with pytest.raises(RunError, match="could not be written"):
         compare(tiny("file/many"), ["bp"], [0])
     with pytest.raises(RunError, match="no comparison to resume"):
         saved_comparison(tmp_path)

@@ -1,0 +1,204 @@
+"""One table for flags, TOML and manifest: round trips, "the same run", and errors that name the nearest match."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deeppc.core.algorithms import options_for
+from deeppc.training.config import (
+    ConfigError,
+    TrainConfig,
+    canonical,
+    fingerprint,
+    from_table,
+    horizon,
+    layered,
+    meaningful,
+    read_toml,
+    replace,
+    require_resumable,
+    same_run,
+    to_table,
+    to_toml,
+)
+
+positive = st.floats(1e-6, 1e3)
+own = st.fixed_dictionaries(
+    {
+        "dataset": st.sampled_from(["digits", "cifar10", "odd name"]),
+        "width": positive,
+        "activation": st.sampled_from(["gelu", "relu", "leaky_relu", "hard_tanh"]),
+        "norm": st.sampled_from(["none", "bf", "bn"]),
+        "aux": st.booleans(),
+        "lr_w": positive,
+        "epochs": st.integers(1, 100),
+        "patience": st.none() | st.integers(1, 50),
+        "seed": st.integers(0, 2**63 - 1),
+        "select": st.sampled_from(["validation", "test"]),
+        "limit": st.none() | st.integers(1, 10**6),
+        "data_dir": st.sampled_from([Path("data"), Path("/elsewhere/my data")]),
+        "checkpoint_every": st.none() | st.floats(0, 100),
+    }
+)
+options = {
+    "T": st.none() | st.integers(1, 100),
+    "lr_x": positive,
+    "alpha": st.floats(0, 1),
+    "presynaptic": st.sampled_from(["initial", "relaxed"]),
+    "depth_gain": st.booleans(),
+    "loss": st.sampled_from(["squared_error", "cross_entropy"]),
+}
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> TrainConfig:
+    algorithm = draw(st.sampled_from(["bp", "pc", "pc+s+f", "ipc+s"]))
+    given = draw(st.fixed_dictionaries({}, optional={n: v for n, v in options.items() if n in options_for(algorithm)}))
+    return TrainConfig.of(algorithm=algorithm, **draw(own), **given)
+
+
+@settings(deadline=None, max_examples=30)
+@given(configs())
+def test_round_trip_by_manifest_and_by_toml(config: TrainConfig) -> None:
+    table = to_table(config)
+    for again in (from_table(json.loads(json.dumps(table)), "manifest"), from_table(tomllib.loads(to_toml(config)), "")):
+        assert to_table(again) == table
+        assert again.algorithm_object() == config.algorithm_object()
+
+
+def test_settings_are_flat_and_an_algorithms_own() -> None:
+    config = TrainConfig.of(model="mlp", lr_x=1, epochs=3)
+    assert (config.model, config.options, config.setting("lr_x"), config.setting("T")) == ("mlp", {"lr_x": 1.0}, 1.0, None)
+    table = to_table(config)
+    assert (table["lr_x"], table["alpha"], table["epochs"]) == (1.0, 0.01, 3)  # in full
+    assert "k" not in table  # which is of +d
+    assert not {"run_dir", "resume"} & table.keys()
+    with pytest.raises(ConfigError, match="unknown setting 'lrx': did you mean 'lr_x'"):
+        config.setting("lrx")
+
+
+def test_another_algorithm_drops_options_that_mean_nothing_to_it() -> None:
+    config = TrainConfig.of(presynaptic="relaxed", lr_x=0.3, alpha=0.1)
+    assert replace(config, algorithm="pc+d", seed=4).options == {"lr_x": 0.3}
+    assert replace(config, algorithm="bp").options == {}
+    for settings in ({"algorithm": "bp", "lr_x": 0.1}, {"k": 2.0}, {"algorithm": "pc", "alpha": 0.01}):
+        with pytest.raises(ConfigError, match=r"--\S+ means nothing to "):
+            replace(config, **settings)
+    with pytest.raises(ConfigError, match="unknown algorithm 'pc[+]x'"):
+        TrainConfig(algorithm="pc+x")
+
+
+def test_layers_win_in_order_and_only_an_earlier_one_may_hold_what_means_nothing() -> None:
+    low = ({"algorithm": "pc+s", "alpha": 0.1, "lr_w": 0.1, "epochs": 2}, "preset")
+    found = layered([low, ({"lr_w": 0.2}, "file"), ({"algorithm": "pc+d", "k": 2}, "")])
+    assert (found.algorithm, found.options, found.lr_w, found.epochs) == ("pc+d", {"k": 2.0}, 0.2, 2)
+    with pytest.raises(ConfigError, match="^file: --k means nothing to pc[+]s:"):
+        layered([low, ({"k": 2}, "file")])
+    with pytest.raises(ConfigError, match="^--k means nothing to pc[+]s:"):
+        layered([low, ({"k": 2}, "")])
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("lrx", "lr_x"), ("lr-w", "lr_w"), ("t", "T"), ("epoch", "epochs"), ("momentum", "momentum_x")]
+)
+def test_unknown_key_names_the_nearest(key: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"my.toml: unknown key '{key}': did you mean '{meant}'"):
+        from_table({key: 1}, "my.toml")
+
+
+def test_a_key_like_nothing_lists_all() -> None:
+    with pytest.raises(ConfigError, match="choose dataset, labels, model"):
+        from_table({"zzzzzzzz": 1}, "my.toml")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("epochs", "ten", "but must be a whole number"),
+        ("epochs", 1.5, "but must be a whole number"),
+        ("epochs", True, "but must be a whole number"),
+        ("lr_x", "fast", "but must be a number"),
+        ("lr_x", False, "but must be a number"),
+        ("aux", 1, "but must be True or False"),
+        ("T", "many", "but must be a whole number at least 1 or None"),
+        ("loss", "hinge", "choose squared_error or cross_entropy"),
+        ("model", 5, "but must be text"),
+        ("epochs", 0, "but must be a whole number at least 1"),
+        ("lr_w", -1.0, "but must be a number above 0"),
+        ("lr_w", float("nan"), "but must be a number above 0"),
+        ("validation", 1.0, "but must be a number above 0 and at most 0.99"),
+        ("seed", -1, "but must be a whole number at least 0"),
+    ],
+)
+def test_wrong_values_say_what_was_expected(key: str, value: Any, expected: str) -> None:
+    with pytest.raises(ConfigError, match=f"^f.toml: {key} is {value!r}[:,] {expected}"):
+        from_table({key: value}, "f.toml")
+
+
+def test_files_that_cannot_be_read_or_are_no_toml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_toml(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("epochs = = 3")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        read_toml(tmp_path / "bad.toml")
+    (tmp_path / "latin.toml").write_bytes(b"dataset = '\xe9'")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        read_toml(tmp_path / "latin.toml")
+
+
+# --- the same run --------------------------------------------------------------------------------------------------
+
+
+def test_the_same_run() -> None:
+    begun = to_table(TrainConfig(epochs=30))
+    for free in ({"data_dir": "x"}, {"device": "cpu"}, {"checkpoint_every": 1.0}, {"diagnostics": True}):
+        assert same_run(begun, {**begun, **free})
+    for idle in ({"k": 9.0}, {"affine": False}):  # of +d; of a norm
+        assert same_run(begun, {**begun, **idle})
+    for other in ({"lr_w": 0.5}, {"alpha": 0.5}, {"seed": 1}, {"epochs": 31}, {"norm": "bf"}, {"validation": 0.2}):
+        assert not same_run(begun, {**begun, **other})
+    older = {name: value for name, value in begun.items() if name not in ("precision", "depth_gain", "limit")}
+    assert canonical(older) == canonical(begun)  # what a record does not know had its default
+    assert same_run({**begun, "select": "test"}, {**begun, "select": "test", "validation": 0.2})
+
+
+def test_older_records_hold_idle_options() -> None:
+    table = {**to_table(TrainConfig(algorithm="bp")), "lr_x": 0.5, "alpha": 0.01}
+    with pytest.raises(ConfigError, match="means nothing to bp"):
+        from_table(table, "manifest")
+    assert from_table(meaningful(table), "manifest") == TrainConfig.of(algorithm="bp", loss="squared_error")
+
+
+def test_what_may_change_when_a_run_is_resumed() -> None:
+    begun = to_table(TrainConfig(epochs=30, schedule_epochs=25))
+    for free in ({"data_dir": "x"}, {"device": "cpu"}, {"checkpoint_every": 1.0}, {"epochs": 40}):
+        require_resumable(begun, {**begun, **free})
+        assert fingerprint({**begun, **free}) == fingerprint(begun)
+    assert fingerprint({**begun, "lr_x": 0.1}) != fingerprint(begun)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"lr_w": 0.5}, "--lr-w is 0.5, but this run was begun with 0.001"),
+        ({"T": 7}, "--T is 7, but this run was begun with None"),
+        ({"epochs": 5}, "--epochs is 5, but this run was begun with 10"),
+        ({"epochs": 11}, "--epochs cannot be raised from 10 to 11: the learning rate was planned to fall over 10"),
+    ],
+)
+def test_what_may_not_change_is_named(change: dict[str, Any], words: str) -> None:
+    begun = to_table(TrainConfig())
+    with pytest.raises(ConfigError, match=words):
+        require_resumable(begun, {**begun, **change})
+
+
+def test_horizon_is_the_shorter_of_the_two() -> None:
+    assert horizon({"epochs": 10}) == 10
+    assert horizon({"epochs": 50, "schedule_epochs": 25}) == 25

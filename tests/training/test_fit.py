@@ -1,0 +1,362 @@
+"""``fit`` on objects: any graph, data, targets, optimiser and scheduler; resumed to the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_family import Toy
+from torch import Tensor, nn
+from torch.optim import lr_scheduler as schedulers
+from torch.utils.data import DataLoader, TensorDataset
+
+import deeppc
+from deeppc.data import load
+from deeppc.errors import ConfigError, DataError, Interrupted, RunError
+from deeppc.training import checkpoint as checkpoints
+from deeppc.training import train
+from deeppc.training.compare import compare
+from deeppc.training.events import BatchDone, EpochDone, Event, Note, Started
+from deeppc.training.scores import METRICS, evaluate, metric_for
+
+torch.manual_seed(0)
+X = torch.randn(120, 6)
+Y = X @ torch.randn(6, 2)
+CLASSES = (Y[:, 0] > 0).long()
+SOFT = torch.softmax(2 * Y, dim=1)
+Same = Callable[[Path, Path], None]
+
+
+def chain(outputs: int = 2, seed: int = 1) -> deeppc.Graph:
+    torch.manual_seed(seed)
+    return deeppc.Chain(nn.Sequential(nn.Linear(6, 16), nn.Tanh()), nn.Linear(16, outputs))
+
+
+def fit(data: Any, *args: Any, net: deeppc.Graph | None = None, **options: Any) -> Any:
+    defaults = {"epochs": 2, "batch_size": 32, "device": "cpu", "show": False}
+    return deeppc.fit(net or chain(), data, *args, **{**defaults, **options})
+
+
+def loader(*tensors: Tensor, **options: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(*tensors), batch_size=20, **options)
+
+
+def stop_after(batches: int) -> Callable[[Event], None]:
+    seen = 0
+
+    def listen(event: Event) -> None:
+        nonlocal seen
+        seen += isinstance(event, BatchDone)
+        if isinstance(event, BatchDone) and seen == batches:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return listen
+
+
+# --- data and targets ------------------------------------------------------------------------------------------------
+
+
+def test_regression_learns_and_is_scored_by_its_error() -> None:
+    net = chain()
+    with torch.no_grad():
+        before = float((net(X[100:]) - Y[100:]).square().mean())
+    result = fit(((X[:100], Y[:100]), (X[100:], Y[100:])), "pc+s+f", net=net, epochs=20)
+    assert result.metric == "mse"
+    with torch.no_grad():  # the net has the weights of the selected epoch
+        assert result.test_mse == pytest.approx(float((net(X[100:]) - Y[100:]).square().mean()), rel=1e-5)
+    assert result.test_mse < 0.8 * before
+    assert result.table()["validation_mse"] == result.validation_mse
+
+
+def test_the_lowest_error_is_selected_and_patience_counts_from_it() -> None:
+    errors: list[float] = []
+    rates = iter([0.01, 0.01, -1.0, -1.0, -1.0, -1.0])  # uphill from the third epoch on
+
+    def watch(event: Event) -> None:
+        if isinstance(event, EpochDone):
+            errors.append(event.metrics["validation_mse"])
+
+    class Uphill(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        p.data -= 0.05 * rate * p.grad
+
+    rate = next(rates)
+
+    def turn(event: Event) -> None:
+        nonlocal rate
+        if isinstance(event, EpochDone):
+            rate = next(rates)
+
+    result = fit((X, Y), "bp", optimizer=Uphill, epochs=6, patience=2, callbacks=[watch, turn])
+    assert result.selected_epoch == errors.index(min(errors)) + 1 < len(errors)
+    assert len(errors) == result.selected_epoch + 2
+
+
+def test_autoencoding() -> None:
+    net = chain(6)
+    result = fit((X, X), "ipc+s", net=net, epochs=5)
+    assert result.metric == "mse"
+    assert result.test == {}
+    assert not hasattr(result, "test_mse")
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+def test_soft_labels_are_scored_by_the_class_and_by_cross_entropy(loss: str) -> None:
+    net = chain()
+    result = fit(((X, SOFT), (X, SOFT)), deeppc.Algorithm.parse("bp", loss=loss), net=net, epochs=10)
+    with torch.no_grad():
+        out = net(X)
+    entropy = torch.nn.functional.cross_entropy(out, SOFT)
+    assert result.test_accuracy == int((out.argmax(1) == SOFT.argmax(1)).sum()) / len(X)
+    assert result.test_cross_entropy == pytest.approx(entropy.item(), rel=1e-5)
+
+
+def test_targets_that_look_alike_may_be_named() -> None:
+    assert fit((X, SOFT), "bp", targets="values", epochs=1).metric == "mse"
+    assert metric_for(CLASSES) is METRICS["classes"]
+    assert metric_for(SOFT) is METRICS["soft labels"]
+    assert metric_for(SOFT - 1) is METRICS["values"]
+    assert metric_for(SOFT[:, :1]) is METRICS["values"]
+    with pytest.raises(ConfigError, match="unknown kind of targets 'value': did you mean 'values'"):
+        metric_for(SOFT, "value")
+
+
+def test_one_output_and_a_vector_of_values() -> None:
+    assert fit((X, Y[:, 0]), "pc", net=chain(1), epochs=1).metric == "mse"
+
+
+def test_a_dataset_is_what_a_config_trains_on(tiny: Callable[..., deeppc.TrainConfig], assert_same_state: Same) -> None:
+    """``train`` is a thin builder on ``fit``: the same objects by hand give the same bits."""
+    by_name = train(tiny("named", algorithm="pc+s+f+cn"))
+    dataset = load("digits")
+    torch.manual_seed(0)
+    from deeppc.models import build
+
+    net = build("mlp", classes=10, in_shape=dataset.in_shape, width=0.05)
+    mine = by_name.run_dir.parent / "mine"
+    fit(dataset, "pc+s+f+cn", net=net, epochs=3, batch_size=24, limit=60, patience=10, run_dir=mine)
+    assert_same_state(by_name.run_dir, mine)
+
+
+def test_three_parts_by_name_in_order_and_as_loaders_score_alike() -> None:
+    parts = {"train": (X[:60], CLASSES[:60]), "validation": (X[60:90], CLASSES[60:90]), "test": (X[90:], CLASSES[90:])}
+    by_name, in_order = fit(parts, "bp"), fit(tuple(parts.values()), "bp")
+    assert by_name.test == in_order.test
+    net = chain()
+    loaded = fit({name: loader(*pair) for name, pair in parts.items()}, "bp", net=net)
+    assert loaded.validation.keys() == {"accuracy"}
+    with torch.no_grad():
+        correct = (net(X[90:]).argmax(1) == CLASSES[90:]).float().mean().item()
+    assert loaded.test_accuracy == pytest.approx(correct)
+
+
+def test_a_loader_alone_keeps_the_last_epoch_and_says_so() -> None:
+    events: list[Event] = []
+    result = fit(loader(X, CLASSES), "bp", callbacks=[events.append], epochs=3)
+    assert (result.select, result.selected_epoch) == ("last", 3)
+    assert any(isinstance(e, Note) and "the last epoch is kept" in e.text for e in events)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (X, "The data is Tensor: expected"),
+        ((X, Y[:50]), "120 train inputs, but 50 labels"),
+        ({"training": (X, Y)}, "the parts training: expected train"),
+        (((X, Y), (X[:, :3], Y)), "do not match"),
+        (loader(X), "expected pairs of tensors"),
+        (loader(X[:0], Y[:0]), "is empty"),
+    ],
+)
+def test_data_that_does_not_fit(data: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        fit(data, "bp")
+
+
+# --- optimisers and schedulers ---------------------------------------------------------------------------------------
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "adamw": torch.optim.AdamW,
+    "momentum": lambda weights: torch.optim.SGD(weights, lr=0.05, momentum=0.9),
+    "rmsprop": lambda weights: torch.optim.RMSprop(weights, lr=1e-3, centered=True),
+    "rprop": torch.optim.Rprop,
+    "amsgrad": lambda weights: torch.optim.Adam(weights, amsgrad=True),
+    "nadam": torch.optim.NAdam,
+}
+SCHEDULERS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "steps": {"scheduler": lambda o: schedulers.MultiStepLR(o, [1, 2])},  # its milestones are a Counter
+    "plateau": {"scheduler": lambda o: schedulers.ReduceLROnPlateau(o, patience=0)},
+    "cycle": {"scheduler": lambda o: schedulers.OneCycleLR(o, 0.1, 12), "scheduler_every": "batch"},
+    "several": {
+        "scheduler": lambda o: schedulers.SequentialLR(
+            o, [schedulers.ConstantLR(o, 0.5, 1), schedulers.ExponentialLR(o, 0.5)], [1]
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "scheduler", "batches"),
+    [
+        *((name, "paper", 6) for name in OPTIMIZERS),
+        *(("momentum", name, 6) for name in SCHEDULERS if name != "paper"),
+        ("momentum", "cycle", 3),
+        ("adamw", "steps", 4),  # at the end of an epoch, in the evaluation
+    ],
+)
+def test_interrupted_and_resumed_is_never_interrupted(
+    tmp_path: Path, assert_same_state: Same, optimizer: str, scheduler: str, batches: int
+) -> None:
+    options = {"optimizer": OPTIMIZERS[optimizer], **SCHEDULERS[scheduler], "epochs": 3}
+    data = ((X, Y), (X, Y))
+    straight = fit(data, "pc+s+f+cn", run_dir=tmp_path / "straight", **options)
+    with pytest.raises(Interrupted, match=r"resume=True\)"):
+        fit(data, "pc+s+f+cn", run_dir=tmp_path / "broken", callbacks=[stop_after(batches)], **options)
+    torch.manual_seed(99)
+    other = chain(seed=5)  # its weights are replaced
+    resumed = fit(data, "pc+s+f+cn", net=other, run_dir=tmp_path / "broken", resume=True, **options)
+    assert_same_state(tmp_path / "straight", tmp_path / "broken")
+    headers = [checkpoints.load(tmp_path / name / "checkpoint.safetensors") for name in ("straight", "broken")]
+    assert headers[0].schedule == headers[1].schedule
+    assert headers[0].groups == headers[1].groups
+    assert (straight.test, straight.selected_epoch) == (resumed.test, resumed.selected_epoch)
+    rates = [
+        [json.loads(line)["lr_w"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("straight", "broken")
+    ]
+    assert rates[0] == rates[1]
+
+
+def test_a_loader_resumes_at_an_epoch_and_says_so(tmp_path: Path, assert_same_state: Same) -> None:
+    """Where the order comes from torch's random numbers alone, even to the same bits."""
+    data = {"train": loader(X, Y, shuffle=True), "validation": loader(X, Y)}
+    chain()
+    fit(data, "pc+s+f", run_dir=tmp_path / "straight", epochs=3)
+    with pytest.raises(Interrupted, match="after 2 of 6 batches .which are not kept: what is saved is epoch 1"):
+        fit(data, "pc+s+f", run_dir=tmp_path / "broken", epochs=3, callbacks=[stop_after(8)])
+    events: list[Event] = []
+    fit(data, "pc+s+f", run_dir=tmp_path / "broken", epochs=3, resume=True, callbacks=[events.append])
+    started = next(e for e in events if isinstance(e, Started))
+    assert (started.epoch, started.batch) == (1, 0)
+    assert any(isinstance(e, Note) and "resumes at the start of an epoch" in e.text for e in events)
+    assert_same_state(tmp_path / "straight", tmp_path / "broken")
+
+
+def test_schedulers_are_stepped_when_they_ask() -> None:
+    rates: list[float] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, EpochDone):
+            rates.append(event.metrics["lr_w"])
+
+    options: dict[str, Any] = {"optimizer": lambda w: torch.optim.SGD(w, lr=1.0), "epochs": 3, "callbacks": [watch]}
+    fit((0.01 * X, 0.01 * Y), "bp", scheduler=lambda o: schedulers.ExponentialLR(o, 0.5), **options)
+    assert rates == [1.0, 0.5, 0.25]
+    rates.clear()
+    halving = {"scheduler": lambda o: schedulers.ExponentialLR(o, 0.5), "scheduler_every": "batch"}
+    fit((0.01 * X, 0.01 * Y), "bp", **halving, **options)  # 108 samples in batches of 32: 4 an epoch
+    assert rates == [2.0**-3, 2.0**-7, 2.0**-11]
+
+
+def test_an_optimiser_and_its_scheduler_as_objects() -> None:
+    net = chain()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scheduler = schedulers.StepLR(optimizer, 1)
+    fit((X, Y), "bp", net=net, optimizer=optimizer, scheduler=scheduler)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.001)
+    with pytest.raises(ConfigError, match="of another optimiser"):
+        fit((X, Y), "bp", scheduler=scheduler)
+    with pytest.raises(ConfigError, match="that the network does not have"):
+        fit((X, Y), "bp", optimizer=optimizer)
+    with pytest.raises(ConfigError, match="not LBFGS"):
+        fit((X, Y), "bp", optimizer=torch.optim.LBFGS)
+
+
+def test_a_state_that_no_file_can_hold(tmp_path: Path) -> None:
+    class Odd(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    self.state[p]["odd"] = object()
+
+    with pytest.raises(RunError, match="cannot hold the state of Odd or its scheduler: it has a object"):
+        fit((X, Y), "bp", optimizer=Odd, run_dir=tmp_path / "run")
+    assert fit((X, Y), "bp", optimizer=Odd).epochs == 2
+
+
+# --- the run folder --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fit((X, CLASSES), "pc", diagnostics=True).run_dir is None
+    with pytest.raises(Interrupted, match="nothing is saved"):
+        fit((X, CLASSES), "pc", callbacks=[stop_after(2)])
+    with pytest.raises(ConfigError, match="--resume needs --run-dir"):
+        fit((X, CLASSES), "pc", resume=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_finished_run_gives_its_result_and_its_weights(tmp_path: Path) -> None:
+    data, run_dir = ((X, CLASSES), (X, CLASSES)), tmp_path / "run"
+    net = chain()
+    result = fit(data, "bp", net=net, run_dir=run_dir)
+    other = chain(seed=9)
+    assert fit(data, "bp", net=other, run_dir=run_dir, resume=True) == result
+    assert torch.equal(net(X), other(X))
+    assert evaluate(other, _whole())["accuracy"] == result.test_accuracy
+    for change in ({"batch_size": 8}, {"optimizer": torch.optim.SGD}, {"seed": 3}):
+        with pytest.raises(ConfigError, match="but this run was begun with"):
+            fit(data, "bp", run_dir=run_dir, resume=True, **change)
+    with pytest.raises(ConfigError, match="--algorithm is pc, but this run was begun with bp"):
+        fit(data, "pc", run_dir=run_dir, resume=True)
+
+
+class _whole:  # noqa: N801 - a source in one batch
+    size = 120
+
+    def __len__(self) -> int:
+        return 1
+
+    def epoch(self, epoch: int, start: int = 0) -> Any:
+        yield X, CLASSES
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ConfigError, match="unknown algorithm 'qc'"):
+        fit((X, Y), "qc")
+    with pytest.raises(ConfigError, match="select is 'test', but the data has no test part"):
+        fit((X, Y), "bp", select="test")
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        fit((X, Y), "bp", epochs=0)
+
+
+def test_large_values_are_no_divergence() -> None:
+    assert fit((X, 1e5 * Y), "bp", epochs=1).test == {}
+
+
+# --- a family of one's own -------------------------------------------------------------------------------------------
+
+
+def test_a_family_from_another_file_trains_and_is_compared(tiny: Callable[..., deeppc.TrainConfig]) -> None:
+    """tests/toy_family.py: with ``+whole`` and strength 1 it is backprop, to the bit."""
+    assert fit((X, CLASSES), "toy").steps == 8
+    assert fit((X, CLASSES), Toy(strength=2.0)).steps == 8
+    found = compare(tiny("many", epochs=2), ["bp", "toy+whole", "toy"], [0], options={"strength": 1.0})
+    bp, whole, _ = found.rows
+    assert whole.scores == bp.scores
+    assert [row.runs for row in found.rows] == [["bp-0"], ["toy+whole-0"], ["toy-0"]]
+    manifest = json.loads((found.folder / "toy-0" / "manifest.json").read_text())
+    assert (manifest["config"]["algorithm"], manifest["config"]["reach"]) == ("toy", 1)
+    with pytest.raises(ConfigError, match="--reach means nothing to toy[+]whole"):
+        tiny(algorithm="toy+whole", reach=2)
