@@ -72,11 +72,3 @@ def test_export() -> None:
     with torch.no_grad():
         exported = torch.export.export(net, (x,)).module()
         torch.testing.assert_close(exported(x), net(x))
-
-
-def test_the_state_dict_restores_the_network() -> None:
-    net, other = build("resnet10", width=0.1, norm="bf"), build("resnet10", width=0.1, norm="bf")
-    x = torch.randn(2, 3, 16, 16)
-    net(x)
-    other.load_state_dict(net.state_dict())
-    assert torch.equal(net.eval()(x), other.eval()(x))

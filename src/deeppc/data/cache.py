@@ -25,18 +25,18 @@ _VERSION = "1"  # to be raised when decoding changes, so that older caches are n
 
 
 class Decoded(NamedTuple):
-    """A data set as arrays: ``train.images`` and ``test.images`` uint8 (N, C, H, W), and for each kind of label
-    ``train.<kind>`` and ``test.<kind>`` int64 (N,), whose class names are ``classes[<kind>]``."""
+    """A data set as numpy arrays, or as tensors once it is :func:`cached`.
 
-    arrays: dict[str, NDArray[Any]]
+    ``arrays`` has ``train.images`` and ``test.images`` uint8 (N, C, H, W), and for each kind of label ``train.<kind>``
+    and ``test.<kind>`` int64 (N,), whose class names are ``classes[<kind>]``.
+    """
+
+    arrays: dict[str, Any]
     classes: dict[str, tuple[str, ...]]
 
-
-class Tensors(NamedTuple):
-    """:class:`Decoded`, as tensors. They are mapped copy-on-write: changing one never changes the file."""
-
-    arrays: dict[str, torch.Tensor]
-    classes: dict[str, tuple[str, ...]]
+    def tensors(self) -> Decoded:
+        """Return the same with tensors in the place of numpy arrays."""
+        return Decoded({name: torch.from_numpy(array) for name, array in self.arrays.items()}, self.classes)
 
 
 def folders(data_dir: Path) -> tuple[Path, Path]:
@@ -61,8 +61,11 @@ def walk(folder: Path) -> list[Path]:
     return sorted(Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
 
 
-def cached(name: str, key: str, places: Sequence[Path], decode: Callable[[], Decoded]) -> Tensors:
-    """Return what ``decode`` returns, from the first of ``places`` that has it under ``key`` or can be written to."""
+def cached(name: str, key: str, places: Sequence[Path], decode: Callable[[], Decoded]) -> Decoded:
+    """Return what ``decode`` returns, from the first of ``places`` that has it under ``key`` or can be written to.
+
+    The tensors are mapped copy-on-write: changing one never changes the file.
+    """
     key = f"{_VERSION}:{key}"
     files = [place / f"{name}.safetensors" for place in places]
     for file in files:
@@ -72,15 +75,10 @@ def cached(name: str, key: str, places: Sequence[Path], decode: Callable[[], Dec
     for file in files:
         if _write(file, key, decoded) and (found := _read(file, key)):
             return found
-    return as_tensors(decoded)
+    return decoded.tensors()
 
 
-def as_tensors(decoded: Decoded) -> Tensors:
-    """Return the arrays as tensors in memory."""
-    return Tensors({k: torch.from_numpy(v) for k, v in decoded.arrays.items()}, decoded.classes)
-
-
-def _read(file: Path, key: str) -> Tensors | None:
+def _read(file: Path, key: str) -> Decoded | None:
     try:
         with safe_open(file, framework="pt") as store:
             metadata = store.metadata() or {}
@@ -94,7 +92,7 @@ def _read(file: Path, key: str) -> Tensors | None:
         return None
     if metadata.get("crc32") != found:
         return None
-    return Tensors(arrays, {kind: tuple(names) for kind, names in classes.items()})
+    return Decoded(arrays, {kind: tuple(names) for kind, names in classes.items()})
 
 
 def _write(file: Path, key: str, decoded: Decoded) -> bool:

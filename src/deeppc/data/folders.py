@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from deeppc.data.cache import Decoded, as_tensors, cached, fingerprint, folders
+from deeppc.data.cache import Decoded, cached, fingerprint, folders
 from deeppc.data.splits import Dataset, Split, from_tensors, holdout
 from deeppc.errors import DataError
 
@@ -47,7 +47,7 @@ def load(path: Path) -> Dataset:
         # Cached for the user, not beside the images: the folder stays as it is.
         arrays, classes = cached("images", fingerprint(path), folders(path)[1:], lambda: _read_folder(path))
     elif path.is_file():
-        arrays, classes = as_tensors(_read_npz(path))
+        arrays, classes = _read_npz(path).tensors()
     else:
         raise DataError(f"There is no folder or file {path}.")
     there, note = [part for part in PARTS if f"{part}.fine" in arrays], ""
@@ -124,7 +124,7 @@ def _opened(file: Path, look: Callable[[Image.Image], Any]) -> Any:
     try:
         with Image.open(file) as image:
             return look(image)
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{file} is not a readable image ({error}): replace or remove it.") from error
 
 
