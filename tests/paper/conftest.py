@@ -28,6 +28,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without pictures, whose drawing takes longer than all the rest."""
+    monkeypatch.setattr("deeppc.paper.results.draw", lambda plots, folder: [])
+
+
+@pytest.fixture
 def tiny(tmp_path: Path) -> Callable[..., Plan]:
     """A recipe at a scale below smoke, in a folder of the test's own."""
 

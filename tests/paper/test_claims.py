@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from deeppc.paper.claims import CLAIMS, Number, above, as_markdown, at_most, check, falls_far, gather
-from deeppc.paper.claims import Table as Column
+from deeppc.errors import RunError
+from deeppc.paper import published
+from deeppc.paper.claims import CLAIMS, Number, Numbers, above, as_table, at_most, check, falls_far, gather
+from deeppc.paper.matrix import Entry, Matrix
 from deeppc.paper.results import Result
-from deeppc.paper.tables import Entry, Table
 
 DEPTH, ENERGY, STRATEGIES = ("depth", "cifar10.top1"), ("energy", "cifar10.VGG10"), ("batchnorm", "cifar10.strategies")
 ACCURACY, SCHEDULES, AUXILIARY = (
@@ -30,7 +32,7 @@ def results(*tables):
             entries[row, column] = Entry(tuple(value) if isinstance(value, list) else (value,))
         rows, columns = (tuple(dict.fromkeys(place[i] for place in entries)) for i in (0, 1))
         made = dict(found[recipe].tables) if recipe in found else {}
-        made[name] = Table(name, name, rows, columns, entries)
+        made[name] = Matrix(name, name, rows, columns, entries)
         found[recipe] = Result(recipe, "laptop", 1, 1, made)
     return found
 
@@ -196,10 +198,10 @@ def test_standard_errors_add_in_squares():
 def test_the_spread_over_seeds_is_pooled_over_the_rows_of_a_column():
     """Variances of 18 (2 seeds), 3 (3 seeds) and none (1 seed): (18 + 2 * 3) / 3 = 8, in this column alone."""
     values = {"PC|VGG10": [37.0, 43.0], "iPC|VGG10": [49.0, 49.0, 52.0], "BP|VGG10": 60, "PC|VGG5": [1.0, 99.0]}
-    table = Column(results((DEPTH, values)), *DEPTH)
-    assert table.number("PC", "VGG10").error == pytest.approx(2)
-    assert table.number("iPC", "VGG10").error == pytest.approx((8 / 3) ** 0.5)
-    assert table.number("BP", "VGG10").error == pytest.approx(8**0.5)
+    table = Numbers(results((DEPTH, values))["depth"], *DEPTH)
+    assert table("PC", "VGG10").error == pytest.approx(2)
+    assert table("iPC", "VGG10").error == pytest.approx((8 / 3) ** 0.5)
+    assert table("BP", "VGG10").error == pytest.approx(8**0.5)
 
 
 def test_who_is_near_chance_cannot_fall_far():
@@ -209,26 +211,31 @@ def test_who_is_near_chance_cannot_fall_far():
     assert falls_far(Number("base", 19.0, 0.0), Number("other", 10.0, 0.0)).so is None
 
 
+def diverged(place, values, row, column):
+    """Results in which one place has nothing but diverged runs."""
+    found = results((place, values))
+    table = found[place[0]].tables[place[1]]
+    entries = {**table.entries, (row, column): Entry(diverged=2)}
+    return {place[0]: Result(place[0], "laptop", 1, 1, {place[1]: replace(table, entries=entries)})}
+
+
 def test_divergence_is_no_number_where_accuracy_is_not_measured():
-    found = results((ENERGY, {"PC|first": -12}))
-    table = found["energy"].tables["cifar10.VGG10"]
-    broken = Table(table.name, table.title, table.rows, table.columns, {("PC", "first"): Entry((), diverged=2)})
-    answer = verdict("Plain PC's first", {"energy": Result("energy", "laptop", 1, 1, {"cifar10.VGG10": broken})})
+    answer = verdict("Plain PC's first", diverged(ENERGY, {"PC|first": -12}, "PC", "first"))
     assert (answer.answer, "diverged" in answer.numbers) == ("not enough data", True)
 
 
 def test_a_network_that_always_diverged_counts_as_zero():
-    found = results((DEPTH, {"PC|VGG5": 60, "PC|VGG10": 40}))
-    table = found["depth"].tables["cifar10.top1"]
-    entries = {**table.entries, ("PC", "VGG10"): Entry((), diverged=2)}
-    broken = Table(table.name, table.title, table.rows, table.columns, entries)
-    answer = verdict("Plain PC loses", {"depth": Result("depth", "laptop", 1, 1, {"cifar10.top1": broken})})
+    answer = verdict("Plain PC loses", diverged(DEPTH, {"PC|VGG5": 60, "PC|VGG10": 40}, "PC", "VGG10"))
     assert (answer.answer, "+60" in answer.numbers, "diverged" in answer.numbers) == ("holds", True, True)
+
+
+def test_schedules_are_judged_with_bf_where_there_is_nothing_without():
+    found = results((SCHEDULES, {"PC+S+F|VGG10 BF": 60, "PC+L+F|VGG10 BF": 50, "PC+D+F|VGG10 BF": 55}))
+    assert verdict("Spiking precision beats", found).answer == "holds"
 
 
 def test_the_papers_own_numbers_bear_out_its_claims():
     """The claims, put to the paper's tables as if they were ours."""
-    from deeppc.paper import published
 
     def as_ours(name, dataset="cifar10", metric="top1"):
         return {f"{row}|{column}": mean for (row, column), (mean, _) in published.table(name, dataset, metric).items()}
@@ -251,15 +258,18 @@ def test_the_papers_own_numbers_bear_out_its_claims():
 
 def test_the_paper_is_not_within_a_point_of_backprop_everywhere():
     """Its Table 1 has 93.13 for BP and 91.93 for PC+S+F in a ResNet18: its own numbers are 1.2 apart."""
-    from deeppc.paper import published
-
     values = {f"{r}|{c}": mean for (r, c), (mean, _) in published.table("accuracy", "cifar10", "top1").items()}
     assert verdict("PC+S+F stays within", results((ACCURACY, values))).answer == "does not hold"
 
 
-def test_markdown_has_a_line_for_each_claim():
+def test_the_table_has_a_line_for_each_claim():
     verdicts = check({})
-    assert len(as_markdown(verdicts).splitlines()) == 2 + len(verdicts)
+    assert [row[0] for row in as_table(verdicts).rows] == list(CLAIMS)
+
+
+def test_a_folder_that_is_not_there_is_an_error_in_words(tmp_path):
+    with pytest.raises(RunError, match=r"There is no folder .* with results: make some by deeppc paper run"):
+        gather(tmp_path / "nothing")
 
 
 def test_the_largest_scale_is_taken_and_smoke_only_on_request(tmp_path):
@@ -273,6 +283,7 @@ def test_the_largest_scale_is_taken_and_smoke_only_on_request(tmp_path):
     assert set(gather(tmp_path, "smoke")) == {"gap"}
     leave("gap", "laptop")
     leave("depth", "laptop")
+    leave("depth", "workstation")
     leave("gap", "paper")
     leave("depth", "paper", over=0)  # only begun
-    assert {name: result.scale for name, result in gather(tmp_path).items()} == {"depth": "laptop", "gap": "paper"}
+    assert {name: found.scale for name, found in gather(tmp_path).items()} == {"depth": "workstation", "gap": "paper"}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from deeppc.core.algorithms import Algorithm
 from deeppc.errors import ConfigError
-from deeppc.models import NAMES as MODELS
+from deeppc.models import build, names
 from deeppc.paper.hyper import DEFAULTS, LEVELS, NUDGED, Task, settings_for
 from deeppc.paper.recipe import NAMES, find
-from deeppc.paper.run import plan
-from deeppc.paper.scales import SCALES, scale_for
-from deeppc.training.config import algorithm_options
+from deeppc.paper.run import jobs, plan
+from deeppc.paper.scales import MAIN, SCALES, scale_for
 
 
 @pytest.fixture
@@ -66,19 +64,18 @@ def test_a_deeper_network_gets_as_many_steps_as_it_has_levels(presets):
 
 
 def test_levels_are_those_of_the_networks():
-    from deeppc.models import build
-
-    assert {name: build(name, width=0.02).L for name in MODELS} == LEVELS
+    assert {name: build(name, width=0.02).L for name in LEVELS} == LEVELS
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cell_can_be_trained(name, scale):
-    cells = find(name).cells(scale_for(scale, name))
+    cells = find(name).grid(scale_for(scale, name))  # raises, if an algorithm's options contradict themselves
     assert cells or find(name).work is not None
     for cell in cells:
-        Algorithm.parse(cell.config.algorithm, **algorithm_options(cell.config))  # raises, if it contradicts itself
-        assert cell.config.model in MODELS
+        assert cell.config.model in names()
+        assert cell.seeds
+        assert not cell.config.setting("depth_gain") or name == "readings"
     places = [(cell.table, cell.row, cell.column) for cell in cells]
     assert len(set(places)) == len(places)
 
@@ -118,20 +115,41 @@ SIZES = {
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_size_of_the_grid_at_paper_scale(name, size):
-    assert len(find(name).cells(scale_for("paper", name))) == size
+    assert len(find(name).grid(scale_for("paper", name))) == size
 
 
 def test_the_paper_scale_is_the_papers_protocol():
-    cell = find("accuracy").cells(scale_for("paper", "accuracy"))[0]
+    cell = find("accuracy").grid(scale_for("paper", "accuracy"))[0]
     config = cell.config
     assert (config.width, config.epochs, config.patience, config.batch_size) == (1.0, 50, 10, 128)
     assert (config.select, config.limit, config.schedule_epochs) == ("test", None, 25)
     assert scale_for("paper", "accuracy").seeds == (0, 1, 2, 3, 4)
 
 
+def test_the_workstations_protocol():
+    cells = find("accuracy").grid(scale_for("workstation", "accuracy"))
+    config = cells[0].config
+    assert (config.width, config.limit, config.epochs, config.schedule_epochs, config.batch_size) == (
+        *(0.25, 20_000, 10, 10, 64),
+    )
+    assert (config.select, config.validation * 50_000, config.norm) == ("validation", 2_000, "bf")
+    grid = [(c.table, c.config.model, c.config.algorithm, len(c.seeds)) for c in cells]
+    main = [("cifar10", m, a, 3) for a in MAIN for m in ("vgg5", "vgg7", "vgg10", "resnet10")]
+    parts = [("cifar10", "resnet18", a, 1) for a in ("bp", "pc+s+f", "ipc+s")]
+    parts += [("cifar100", m, a, 1) for m in ("vgg5", "vgg10") for a in ("bp", "pc", "pc+s+f", "ipc+s")]
+    parts += [("tiny-imagenet", "vgg5", a, 1) for a in ("bp", "pc+s+f")]
+    assert sorted(grid) == sorted(main + parts)
+
+
+def test_recipes_of_the_workstation_share_most_cells(tmp_path):
+    """Besides accuracy: PC+S, PC+F, PC+D, PC+D+F, PC+L+F in a VGG10, and two without S but with its settings."""
+    plans = [plan(name, "workstation", tmp_path) for name in ("accuracy", "depth", "energy", "schedules", "ablation")]
+    assert len(jobs(plans)) - len(jobs(plans[:1])) == 3 * (5 + 2)
+
+
 @pytest.mark.parametrize(("name", "norm"), [("laptop", "none"), ("laptop", "bf"), ("paper", "none")])
 def test_presets_decide_the_activation_but_not_in_networks_that_they_do_not_come_from(name, norm):
-    cells = [c for c in find("accuracy").cells(scale_for(name, "accuracy")) if c.config.norm == norm]
+    cells = [c for c in find("accuracy").grid(scale_for(name, "accuracy")) if c.config.norm == norm]
     found = {c.config.activation for c in cells}
     if (name, norm) == ("laptop", "none"):
         assert found == {"hard_tanh"}  # the same network for every algorithm

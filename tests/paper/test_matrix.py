@@ -9,13 +9,13 @@ import math
 
 import pytest
 
-from deeppc.paper.tables import Entry, Table, as_csv, from_json, markdown, number, to_json
+from deeppc.paper.matrix import Entry, Matrix, by_value, from_json, number, to_json
 
 ENTRY = Entry((60.0, 62.0, 64.0), paper=(89.45, 0.18))
 
 
-def table(**entries: Entry) -> Table:
-    return Table("t", "A title", tuple(entries), ("VGG5",), {(row, "VGG5"): entry for row, entry in entries.items()})
+def table(**entries: Entry) -> Matrix:
+    return Matrix("t", "A title", tuple(entries), ("VGG5",), {(row, "VGG5"): entry for row, entry in entries.items()})
 
 
 def test_mean_and_sample_deviation():
@@ -54,12 +54,12 @@ def test_digits_hide_no_number(value, text):
 
 
 def test_markdown_has_a_line_for_each_row_and_a_cell_for_each_column():
-    lines = markdown(table(PC=ENTRY, iPC=Entry(()))).splitlines()
-    assert lines == ["|  | VGG5 |", "| --- | --- |", "| PC | 62.00 ± 2.00 n=3 (89.45) |", "| iPC | – |"]
+    lines = table(PC=ENTRY, iPC=Entry()).table().markdown().splitlines()
+    assert lines[2:] == ["|  | VGG5 |", "| --- | --- |", "| PC | 62.00 ± 2.00 n=3 (89.45) |", "| iPC | – |"]
 
 
 def test_csv_has_a_line_for_each_value():
-    rows = list(csv.DictReader(io.StringIO(as_csv([table(PC=ENTRY, iPC=Entry((), diverged=1))]))))
+    rows = list(csv.DictReader(io.StringIO(by_value([table(PC=ENTRY, iPC=Entry((), diverged=1))]).csv())))
     assert [(r["row"], r["value"], r["paper"], r["diverged"]) for r in rows] == [
         ("PC", "60.0", "89.45", "0"),
         ("PC", "62.0", "89.45", "0"),

@@ -16,13 +16,15 @@ from rich.console import Console
 
 from deeppc.data import DataError
 from deeppc.errors import ConfigError
-from deeppc.files import Lock
+from deeppc.files import Lock, locked
 from deeppc.paper import progress, store
 from deeppc.paper.progress import Clock, display
 from deeppc.paper.run import jobs, perform, plan, render, run
 from deeppc.paper.store import Record
 from deeppc.training import config as configs
 from deeppc.training.pool import Begun, Done, Failed, PoolInterrupted, Retry
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def result_of(planned):
@@ -98,7 +100,6 @@ def test_a_diverged_run_is_a_result_and_the_others_are_trained(tiny, perform):
 def test_a_failed_run_says_why_and_is_tried_again(tiny, perform):
     planned = tiny("ablation")
     planned = changed(dataclasses.replace(planned, cells=planned.cells[:2]), 0, model="vgg6")
-    planned = dataclasses.replace(planned, store=planned.store)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deeppc.paper.run.SIZES", {"vgg5": (1.0, 1.0), "vgg6": (1.0, 1.0)})
         patch.setattr("deeppc.paper.run.LEVELS", {"vgg5": 5, "vgg6": 6})
@@ -146,7 +147,7 @@ def test_all_of_the_first_seed_comes_first_and_cheap_runs_before_others(tiny):
 
 def test_two_at_one_cell_take_turns(tiny):
     (job, *_) = jobs([tiny("ablation")])
-    with Lock(job.folder.parent / f".{job.folder.name}.lock"), pytest.raises(Retry):
+    with Lock(_lock(job)), pytest.raises(Retry):
         perform(job, print)
     assert perform(job, lambda message: None).status == "finished"
 
@@ -167,17 +168,15 @@ def test_killed_by_force_and_resumed_to_the_same_numbers(tmp_path, tiny):
     planned = plan("ablation", "smoke", out, width=0.02, limit=24, models=("vgg5",), epochs=8)
     todo = jobs([planned], only)
     assert todo, "it was over before it was killed: give it more epochs"
-    while any((job.folder / ".lock").exists() and _locked(job) for job in todo) and time.monotonic() < deadline:
+    while any(locked(_lock(job)) for job in todo) and time.monotonic() < deadline:
         time.sleep(0.05)
     run([planned], todo)
     run([straight], jobs([straight], only))
     assert _results(planned) == _results(straight)
 
 
-def _locked(job):
-    from deeppc.files import locked
-
-    return locked(job.folder.parent / f".{job.folder.name}.lock")
+def _lock(job):
+    return job.folder.parent / f".{job.folder.name}.lock"
 
 
 def _results(planned):

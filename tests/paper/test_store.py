@@ -13,6 +13,8 @@ from deeppc.runs.folder import RunFolder
 from deeppc.training import config as configs
 from deeppc.training.config import TrainConfig, replace, to_table
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def leave(folder, table, status="finished", **files):
     """A run folder with this config in its manifest."""

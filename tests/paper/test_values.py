@@ -6,7 +6,7 @@ import pytest
 
 from deeppc.bench.steps import PAPER
 from deeppc.paper import published
-from deeppc.paper.recipes.time import _ratios
+from deeppc.paper.recipes.time import ratios as papers_ratios
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_the_paper_says_twice_is_the_same():
 
 
 def test_ratios_of_times_are_those_of_the_benchmark():
-    ratios = {(net.lower(), name): mean for (net, name), (mean, _) in _ratios().items()}
+    ratios = {(net.lower(), name): mean for (net, name), (mean, _) in papers_ratios().items()}
     for net, algorithms in PAPER.items():
         for name, ratio in algorithms.items():
             assert ratios[net, name] == pytest.approx(ratio, abs=0.006)

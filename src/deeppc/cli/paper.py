@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
-from deeppc.cli.common import Command, NoBase, parts, seeds_of
+from deeppc.cli.common import Command, Given, seeds_of, words
 from deeppc.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,32 +23,25 @@ WIDEST = 8  # columns that a terminal has room for: a wider table is printed on 
 
 
 @dataclass(frozen=True)
-class PaperList(NoBase):
+class PaperList:
     """List the paper's tables and figures, the recipe that makes each, and the results at hand."""
 
     out: Path = OUT
     """Folder that holds the results."""
 
-    def run(self) -> None:
+    def run(self, given: Given) -> None:
         from rich.console import Console
-        from rich.table import Table
 
-        from deeppc.paper.recipe import find
-        from deeppc.paper.run import ELSEWHERE, at_hand
+        from deeppc.paper.run import ELSEWHERE, listed
+        from deeppc.report.tables import Table
 
-        table = Table("recipe", "of the paper", "what it shows", "results", title=f"results in {self.out}")
-        for name, scales in at_hand(self.out).items():
-            there = "\n".join(f"{scale}: {state}" for scale, state in scales.items())
-            recipe = find(name)
-            table.add_row(name, "\n".join(recipe.paper) or "not in it", recipe.shows, there or "none")
-        others = Table("command", "of the paper", title="by other commands")
-        for words, command in ELSEWHERE.items():
-            others.add_row(command, words)
-        Console().print(table, others, "Make one by, e.g.:  deeppc paper run depth --scale laptop")
+        others = Table(["command", "of the paper"], [*ELSEWHERE.items()], title="by other commands")
+        hint = "Make one by, e.g.:  deeppc paper run depth --scale laptop"
+        Console().print(listed(self.out).rich(), others.rich(), hint)
 
 
 @dataclass(frozen=True)
-class PaperRun(NoBase):
+class PaperRun:
     """Make tables and figures of the paper again. The same command resumes where it was stopped."""
 
     names: Positional[tuple[str, ...]]
@@ -83,10 +76,7 @@ class PaperRun(NoBase):
     datasets: str = ""
     """Data sets of the recipe to train on, instead of the scale's, with commas between them."""
 
-    def run(self) -> None:
-        from rich.console import Console
-        from rich.text import Text
-
+    def run(self, given: Given) -> None:
         from deeppc.paper.progress import display
         from deeppc.paper.recipe import NAMES
         from deeppc.paper.run import jobs, render, run
@@ -98,26 +88,23 @@ class PaperRun(NoBase):
         if not names:
             raise ConfigError(f"Say which recipe to run: {', '.join(NAMES)}, or all.")
         plans = self._plans(names)
-        todo = jobs(plans, self.only)
-        console = Console(highlight=False)
+        todo = [] if self.render else jobs(plans, self.only)
         if not self.render:
             for planned in plans:
-                runs = sum(len(cell.seeds) for cell in planned.cells)
-                left = len(planned.todo(self.only))
+                left, runs = len(planned.todo(self.only)), sum(len(cell.seeds) for cell in planned.cells)
                 print(f"{planned.recipe.name}, scale {planned.scale.name}: {left} of {runs} runs to do")
-            if todo:
-                cost = duration(sum(job.cost for job in todo) / self.jobs)
-                print(f"{len(todo)} different runs, roughly {cost} with {self.jobs} at a time")
+        if todo:
+            cost = duration(sum(job.cost for job in todo) / self.jobs)
+            print(f"{len(todo)} different runs, roughly {cost} with {self.jobs} at a time")
         if self.plan:
             return
         if self.render:
             reports = [render(planned) for planned in plans]
         else:
-            with display(todo, console) as show:
-                reports = run(plans, todo, self.jobs, show, tell=console.print)
-        for planned, report in zip(plans, reports, strict=True):
-            _print_result(planned.folder)
-            console.print(Text(f"saved: {report}"), soft_wrap=True)
+            with display(todo) as show:
+                reports = run(plans, todo, self.jobs, show, tell=print)
+        for report in reports:
+            _print_result(report)
 
     def _plans(self, names: tuple[str, ...]) -> list[Plan]:
         from deeppc.paper.run import plan
@@ -128,15 +115,15 @@ class PaperRun(NoBase):
             "epochs": self.epochs,
             "limit": self.limit,
             "width": self.width,
-            "models": tuple(parts(self.models)) or None,
-            "datasets": {name: name for name in parts(self.datasets)} or None,
+            "models": tuple(words(self.models)) or None,
+            "datasets": {name: name for name in words(self.datasets)} or None,
         }
         where: dict[str, Any] = {"store": Store(self.out, self.records), "records": self.records}
         return [plan(name, self.scale, self.out, self.data_dir, **where, **overrides) for name in names]
 
 
 @dataclass(frozen=True)
-class PaperRecord(NoBase):
+class PaperRecord:
     """Copy what is finished, without weights, to a folder small enough to be kept in a repository."""
 
     out: Path = OUT
@@ -144,7 +131,7 @@ class PaperRecord(NoBase):
     to: Path = RECORDS
     """Folder for the records."""
 
-    def run(self) -> None:
+    def run(self, given: Given) -> None:
         from deeppc.paper.store import keep_records
 
         written, there = keep_records(self.out, self.to)
@@ -152,7 +139,7 @@ class PaperRecord(NoBase):
 
 
 @dataclass(frozen=True)
-class PaperClaims(NoBase):
+class PaperClaims:
     """Check the paper's statements against the results at hand: holds, does not hold, or not enough data."""
 
     results: Path = OUT
@@ -162,39 +149,35 @@ class PaperClaims(NoBase):
     markdown: Path | None = None
     """Write the table to this file, too."""
 
-    def run(self) -> None:
+    def run(self, given: Given) -> None:
         from rich.console import Console
-        from rich.table import Table
 
         from deeppc.files import write_text
         from deeppc.paper.claims import as_table, check, gather
 
-        verdicts = check(gather(self.results, self.scale))
-        table = Table("claim", "", "numbers", show_lines=True)
-        styles = {"holds": "green", "does not hold": "red", "not enough data": "dim"}
-        for verdict in verdicts:
-            table.add_row(verdict.claim, f"[{styles[verdict.answer]}]{verdict.answer}[/]", verdict.numbers)
-        Console().print(table)
+        table = as_table(check(gather(self.results, self.scale)))
+        Console().print(table.rich())
         if self.markdown is not None:
-            write_text(self.markdown, as_table(verdicts).markdown())
+            write_text(self.markdown, table.markdown())
             print(self.markdown)
 
 
-def _print_result(folder: Path) -> None:
+def _print_result(report: Path) -> None:
     from rich.console import Console
 
     from deeppc.paper.results import read
     from deeppc.report.tables import Table
 
-    found = read(folder)
+    found = read(report.parent)
     assert found is not None, "it has just been written"
     for matrix in found.tables.values():
         table = matrix.table()
         lines = [table.columns, *table.rows]
-        if len(matrix.columns) > WIDEST:
+        if len(lines[0]) > WIDEST:
             lines = list(zip(*lines, strict=True))
         columns = [str(word) for word in lines[0]]
         Console().print(Table(columns, lines[1:], matrix.title, note="in parentheses: the paper's value").rich())
+    print(f"saved: {report}")
 
 
 COMMANDS: dict[str, type[Command]] = {

@@ -188,7 +188,7 @@ def gather(out: Path, scale: str | None = None) -> dict[str, Result]:
 
 
 def as_table(verdicts: Sequence[Verdict]) -> Table:
-    return Table(["claim", "", "numbers"], [[v.claim, f"**{v.answer}**", v.numbers] for v in verdicts])
+    return Table(["claim", "", "numbers"], [[v.claim, v.answer, v.numbers] for v in verdicts])
 
 
 def _loss(table: Numbers, row: str) -> Number:

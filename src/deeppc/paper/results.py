@@ -46,6 +46,10 @@ class Result:
     def complete(self) -> bool:
         return self.over == self.planned
 
+    @property
+    def state(self) -> str:
+        return "complete" if self.complete else f"{self.over} of {self.planned} runs"
+
 
 def folder_of(out: Path, recipe: str, scale: str) -> Path:
     return out / f"{recipe}-{scale}"
@@ -170,7 +174,7 @@ def _page(
     runs = content["runs"]
     kind = "good" if runs["over"] == runs["planned"] else "warn"
     sections: list[tuple[str, list[Any]]] = [
-        ("", [pages.picture(plot.draw(), folder, plot.stem, plot.caption) for plot in plots]),
+        ("", draw(plots, folder)),
         *((matrix.title, [dataclasses.replace(matrix.table(), title="")]) for matrix in tables),
         ("", [HOW_TO_READ]),
     ]
@@ -188,6 +192,13 @@ def _page(
         notes=[(setting(content).replace("**", ""), kind)],
         sections=sections,
     )
+
+
+def draw(plots: Sequence[Plot], folder: Path) -> list[Any]:
+    """Save the figures, and return them for the page."""
+    from deeppc.report import pages
+
+    return [pages.picture(plot.draw(), folder, plot.stem, plot.caption) for plot in plots]
 
 
 def _settings(content: Mapping[str, Any]) -> Table:

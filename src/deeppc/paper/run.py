@@ -21,6 +21,7 @@ from deeppc.paper.hyper import LEVELS
 from deeppc.paper.recipe import EXTRA, NAMES, Cell, Evidence, Place, Recipe, find
 from deeppc.paper.scales import ALL_DATA, NETS, SCALES, Scale, scale_for
 from deeppc.paper.store import Record, Store
+from deeppc.report.tables import Table
 from deeppc.training import pool
 from deeppc.training.config import TrainConfig, replace
 from deeppc.training.events import BatchDone, Event, Started
@@ -185,26 +186,24 @@ def render(planned: Plan) -> Path:
 
 # What of the paper is no recipe, and how to get it.
 ELSEWHERE = {
-    "Figure 1: sketch of inference and of the precision schedules": "deeppc show vgg10",
-    "Figure: residual connections (a), a block with auxiliary nodes": "deeppc show resnet10",
-    "Appendix table of architectures": "deeppc show MODEL",
-    "Appendix table of the search space": "deeppc search --help",
-    "Appendix tables of importance (2)": "deeppc search importance",
-    "Appendix tables of transfer (2)": "deeppc search transfer",
+    "deeppc show vgg10": "Figure 1: sketch of inference and of the precision schedules",
+    "deeppc show resnet10": "Figure: residual connections (a), a block with auxiliary nodes",
+    "deeppc show MODEL": "Appendix table of architectures",
+    "deeppc search --help": "Appendix table of the search space",
+    "deeppc search importance": "Appendix tables of importance (2)",
+    "deeppc search transfer": "Appendix tables of transfer (2)",
 }
 
 
-def at_hand(out: Path) -> dict[str, dict[str, str]]:
-    """For each recipe and scale, how much of the result is in ``out``."""
-    found: dict[str, dict[str, str]] = {}
-    for name in NAMES:
-        read = {scale: results.read(results.folder_of(out, name, scale)) for scale in SCALES}
-        found[name] = {
-            scale: "complete" if result.complete else f"{result.over} of {result.planned} runs"
-            for scale, result in read.items()
-            if result is not None
-        }
-    return found
+def listed(out: Path) -> Table:
+    """List all recipes, with the state of their results in ``out`` by scale."""
+    rows = []
+    for recipe in map(find, NAMES):
+        read = {scale: results.read(results.folder_of(out, recipe.name, scale)) for scale in SCALES}
+        found = [f"{scale}: {result.state}" for scale, result in read.items() if result is not None]
+        of = "\n".join(recipe.paper) or "not in it"
+        rows.append([recipe.name, of, recipe.shows, "\n".join(found) or "none"])
+    return Table(["recipe", "of the paper", "what it shows", "results"], rows, title=f"results in {out}")
 
 
 SPEED = 2e10  # multiply-adds per second of one core of a recent CPU, in convolutions of a narrow net
