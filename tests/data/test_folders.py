@@ -225,15 +225,6 @@ def test_batches_of_plain_tensors_are_addressed_like_all_others():
         assert torch.equal(again[0], first[0])
 
 
-def test_float_images_come_as_they_are():
-    x, y = torch.rand(4, 3, 6, 6), torch.tensor([0, 1, 2, 0])
-    made = from_tensors((x, y), (x, y))
-    ((images, labels),) = Batches(made.train, made, shuffle=False).epoch(0)
-    assert torch.equal(images, x)
-    assert torch.equal(labels, y)
-    assert (made.classes, made.mean) == (("0", "1", "2"), ())
-
-
 def test_a_constant_channel_stays_finite():
     x, y = torch.full((4, 1, 2, 2), 7, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
     made = from_tensors((x, y), (x, y))

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from official import python2_pickle
@@ -27,11 +27,13 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=3, max_side=5)
 arrays = hnp.arrays(np.uint8, shapes)
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(), plain, max_size=4), st.integers(2, 4))
 def test_plain_containers_come_back(content, protocol):
     assert load_dict(pickle.dumps(content, protocol)) == content
 
 
+@settings(max_examples=40)
 @given(arrays, st.booleans(), st.integers(2, 4))
 def test_arrays_come_back(array, transpose, protocol):
     array = array.T if transpose else array  # a transposed array is pickled in Fortran order
