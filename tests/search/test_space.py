@@ -183,7 +183,7 @@ def test_from_a_file_and_flags_win(tmp_path: Path) -> None:
         ("momentum_x=0..1 log", "no logarithm at 0"),
         ("lr_x=1..2 often", "not a range"),
         ("lr_x=fast,slow", "must be a number"),
-        ("momentum_x=0..1 step 3", "step that does not fit"),
+        ("momentum_x=0.5..1 step 0.7", "step that does not fit"),
         ("T=5.5..8", "must be a whole number"),
         ("activation=gelu,sigmoid", "choose gelu or"),
         ("activation=gelu..relu", "takes no range"),

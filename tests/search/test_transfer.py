@@ -12,9 +12,8 @@ import pytest
 from deeppc.errors import ConfigError, RunError
 from deeppc.search import storage, transfer
 from deeppc.search.plan import Plan
-from deeppc.search.space import build
 from deeppc.search.study import search
-from deeppc.search.transfer import Source, Transfer
+from deeppc.search.transfer import Cell, Source
 from deeppc.search.trials import Trial
 from deeppc.training import TrainConfig
 from deeppc.training.events import Finished
@@ -24,12 +23,7 @@ MakePlan = Callable[..., Plan]
 
 def source(algorithm: str, dataset: str, model: str, **params: Any) -> Source:
     config = TrainConfig.of(algorithm=algorithm, dataset=dataset, model=model, epochs=3)
-    plan = Plan(Path(f"{dataset}-{model}-{algorithm}"), build(config))
-    return Source(plan, Trial(0, "complete", 0.5, params, {}, None))
-
-
-def columns(sources: list[Source]) -> dict[str, list[str]]:
-    return {grid.title: list(grid.columns) for grid in transfer.grids(sources)}
+    return Source(config, Trial(0, "complete", 0.5, params, {}, None))
 
 
 def test_the_papers_two_tables() -> None:
@@ -38,7 +32,8 @@ def test_the_papers_two_tables() -> None:
         for algorithm in ("bp", "pc+s+f")
         for task in (("cifar10", "vgg5"), ("cifar10", "vgg7"), ("cifar10", "vgg10"), ("cifar100", "vgg7"))
     ]
-    assert columns(sources) == {
+    tables = transfer.tables(transfer.cells(sources), {})
+    assert {table.title: list(table.columns[1:]) for table in tables} == {
         "Across data sets, vgg7": [
             "on cifar10, settings of cifar10",
             "on cifar10, settings of cifar100",
@@ -47,32 +42,31 @@ def test_the_papers_two_tables() -> None:
         ],
         "Across depths, cifar10": ["vgg10, settings of vgg10", "vgg10, settings of vgg7", "vgg10, settings of vgg5"],
     }
-    rows = [row[0] for grid in transfer.grids(sources) for row in grid.table({}).rows]
-    assert rows == ["bp", "pc+s+f"] * 2
+    assert [row[0] for table in tables for row in table.rows] == ["bp", "pc+s+f"] * 2
 
 
 @pytest.mark.parametrize(("found", "wanted"), [(8, 10), (16, 16), (10, 10), (None, None)])
 def test_steps_in_a_deeper_network(found: int | None, wanted: int | None) -> None:
     """VGG10 has ten levels; None means as many as there are."""
     shallow = source("pc", "cifar10", "vgg7", T=found, lr_x=0.3)
-    config = Transfer(source("pc", "cifar10", "vgg10", T=12), shallow).config
+    config = Cell("", "", source("pc", "cifar10", "vgg10", T=12), shallow).config
     assert (config.model, config.setting("T"), config.setting("lr_x")) == ("vgg10", wanted, 0.3)
 
 
 def test_own_settings_stay_as_they_are() -> None:
     deep = source("pc", "cifar10", "vgg10", T=6)
-    assert Transfer(deep, deep).config.setting("T") == 6
+    assert Cell("", "", deep, deep).config.setting("T") == 6
 
 
 def test_across_data_sets_only_the_task_is_the_targets() -> None:
     target, other = source("pc", "cifar100", "vgg7", lr_w=1.0), source("pc", "cifar10", "vgg7", lr_w=2.0, T=9)
-    config = Transfer(target, other).config
+    config = Cell("", "", target, other).config
     assert (config.dataset, config.lr_w, config.setting("T")) == ("cifar100", 2.0, 9)
 
 
 def test_nothing_to_transfer() -> None:
     with pytest.raises(ConfigError, match="nothing to transfer"):
-        transfer.grids([source("pc", "cifar10", "vgg5"), source("bp", "cifar10", "vgg7")])
+        transfer.cells([source("pc", "cifar10", "vgg5"), source("bp", "cifar10", "vgg7")])
 
 
 def test_trained_written_and_resumed(tiny: MakePlan, tmp_path: Path) -> None:
@@ -84,10 +78,12 @@ def test_trained_written_and_resumed(tiny: MakePlan, tmp_path: Path) -> None:
     text = transfer.transfer(sources, tmp_path / "out", [0, 1], callback=listener)
     assert len(trained) == 4  # two sets of settings, two seeds
     assert (tmp_path / "out" / "transfer.md").read_text() == text
-    table = json.loads((tmp_path / "out" / "transfer.json").read_text())["tables"][0]
+    cells = json.loads((tmp_path / "out" / "transfer.json").read_text())["cells"]
     found = [event.result.table()["test_accuracy"] for event in trained]
-    assert table["columns"]["vgg5, settings of vgg5"]["bp"]["test_accuracy"] == found[:2]
-    assert table["columns"]["vgg5, settings of mlp"]["bp"]["test_accuracy"] == found[2:]
+    assert {c["column"]: c["test_accuracy"] for c in cells} == {
+        "vgg5, settings of vgg5": found[:2],
+        "vgg5, settings of mlp": found[2:],
+    }
     assert f"{50 * (found[0] + found[1]):.2f} ±" in text
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("metrics.jsonl")}

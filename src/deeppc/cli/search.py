@@ -174,9 +174,9 @@ class SearchImportance:
         if self.json:
             print("\n".join(json.dumps(one.table()) for one in found))
             return
-        for task in dict.fromkeys((one.dataset, one.architecture) for one in found):
-            table = turned([one for one in found if (one.dataset, one.architecture) == task])
-            Console(highlight=False).print(f"importance on {task[0]}, %", table.rich(), sep="\n")
+        for dataset in dict.fromkeys(one.dataset for one in found):
+            table = turned([one for one in found if one.dataset == dataset])
+            Console(highlight=False).print(f"importance on {dataset}, %", table.rich(), sep="\n")
 
 
 @dataclass(frozen=True)

@@ -140,17 +140,10 @@ def as_table(found: Sequence[Importance]) -> Table:
 
 
 def turned(found: Sequence[Importance]) -> Table:
-    """The table on its side, for a narrow screen: up to three rows for each setting, a column for each search."""
+    """The table on its side, for a narrow screen: a row for each setting."""
     wide = as_table(found)
-    searches = list(dict.fromkeys((row[0], row[1]) for row in wide.rows))
-    cells = {(*row[:3], name): cell for row in wide.rows for name, cell in zip(wide.columns, row, strict=True)}
-    kinds = list(dict.fromkeys(row[2] for row in wide.rows))
-    rows = []
-    for setting in wide.columns[3:]:
-        for kind in kinds if setting != "trials" else kinds[:1]:
-            shown = [cells.get((*search, kind, setting), UNKNOWN) for search in searches]
-            rows.append([setting if kind == kinds[0] else "", "" if setting == "trials" else kind, *shown])
-    return Table(["", "", *(f"{net} {algorithm}" for net, algorithm in searches)], rows, note=wide.note)
+    names = [f"{net} {algorithm} {by}" for net, algorithm, by, *_ in wide.rows]
+    return Table(["", *names], list(zip(wide.columns, *wide.rows, strict=True))[3:], note=wide.note)
 
 
 def _cells(values: Mapping[str, float], columns: Iterable[str], partial: Mapping[str, int]) -> list[str]:

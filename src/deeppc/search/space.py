@@ -176,9 +176,12 @@ def _range(name: str, text: str, source: str) -> Dimension:
     found = re.fullmatch(r"(\S+?)\s*\.\.\s*(\S+)(?:\s+(log|linear|step\s+(\S+)))?", text.strip())
     if not found:
         raise ConfigError(f"{source}: {name}={text!r} is not a range: {GRAMMAR}.")
-    low, high = (_number(name, end, source) for end in found.group(1, 2))
-    log = found.group(3) == "log"
-    step = None if found.group(4) is None else _step(found.group(4), low)
+    low, high = (cast(float, _fitted(name, end, source)) for end in found.group(1, 2))
+    if not {type(low), type(high)} <= {int, float}:
+        raise ConfigError(f"{source}: {name} takes no range, only a list of values: {GRAMMAR}.")
+    log, step = found.group(3) == "log", None
+    if found.group(4) is not None:
+        step = cast(float, _fitted(name, found.group(4), source))
     if not low < high:
         raise ConfigError(f"{source}: {name}={text!r} must rise, from a lower to a higher value.")
     if log and low <= 0:
@@ -189,20 +192,6 @@ def _range(name: str, text: str, source: str) -> Dimension:
         last = low + step * math.floor((high - low) / step + 1e-9)
         high = last if isinstance(last, int) else on_grid(last)
     return Dimension(name, low=low, high=high, step=step, log=log)
-
-
-def _step(text: str, low: float) -> float:
-    try:
-        return int(text) if isinstance(low, int) else float(text)
-    except ValueError:
-        return math.nan
-
-
-def _number(name: str, text: str, source: str) -> float:
-    value = _fitted(name, text, source)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"{source}: {name} takes no range, only a list of values: {GRAMMAR}.")
-    return value
 
 
 def _fitted(name: str, text: str, source: str) -> Value:
@@ -339,16 +328,11 @@ def _keep_gain_finite(config: TrainConfig, dimensions: list[Dimension]) -> list[
     return [rates if d.name == "lr_x" else d for d in dimensions]
 
 
-@cache
-def _levels(model: str, aux: bool) -> int:
+def levels(config: TrainConfig) -> int:
+    """Return L, the number of steps that the wave needs."""
     from deeppc.models import build as build_network
 
     try:
-        return build_network(model, width=0.01, aux=aux).L
+        return build_network(config.model, width=0.01, aux=config.aux).L
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def levels(config: TrainConfig) -> int:
-    """L, the number of steps that the wave needs."""
-    return _levels(config.model, config.aux)

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from deeppc.errors import ConfigError, RunError
-from deeppc.files import Busy, Lock
 from deeppc.search import plan as plans
 from deeppc.search.plan import Plan
 from deeppc.search.trials import LOST, Trial, trials_of
@@ -137,10 +136,7 @@ def _connect(plan: Plan) -> RDBStorage:
     from optuna.storages import RDBStorage
 
     patient = {"connect_args": {"timeout": PATIENCE}} if plan.url.startswith("sqlite") else {}
-    try:
-        return RDBStorage(plan.url, engine_kwargs=patient, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
-    except ImportError as error:
-        raise RunError(f"The storage {plans.without_password(plan.url)} cannot be used: {error}.") from error
+    return RDBStorage(plan.url, engine_kwargs=patient, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
 
 
 @contextmanager
@@ -153,20 +149,10 @@ def in_words(plan: Plan) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats, which have been that since 2021
             yield
-    except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+    except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError, ImportError) as error:  # without a driver
         where = plan.folder / plans.DATABASE if plan.storage is None else plans.without_password(plan.storage)
         first = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
         raise RunError(f"The storage {where} cannot be used: {first}") from error
-
-
-@contextmanager
-def held(plan: Plan) -> Iterator[None]:
-    """Keep other searches of this machine out of the folder."""
-    try:
-        with Lock(plan.folder / ".lock"):
-            yield
-    except Busy:
-        raise Busy(f"Another process is searching in {plan.folder}: give --jobs for more at a time.") from None
 
 
 def place(plan: Plan) -> str:

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeppc.errors import DivergedError, Interrupted, RunError
-from deeppc.files import write_text
+from deeppc.files import Lock, write_text
 from deeppc.runs.folder import RunFolder
 from deeppc.search import plan as plans
 from deeppc.search.plan import Plan
-from deeppc.search.storage import OWNER, Session, create, held, open_study, place, require_optuna
+from deeppc.search.storage import OWNER, Session, create, open_study, place, require_optuna
 from deeppc.search.trials import LOST, REASON, SURPLUS, Progress, Trial, best_of, judged_by, score
 from deeppc.training import pool
 from deeppc.training.config import TrainConfig, replace, to_toml
@@ -63,7 +63,7 @@ def search(plan: Plan, on_progress: Listener = lambda progress: None) -> SearchR
 
     require_optuna()
     build(plan.config)  # whatever is wrong with data, network or algorithm is said before anything is written
-    with held(plan), create(plan) as session:
+    with Lock(plan.folder / ".lock"), create(plan) as session:
         reporter = Reporter(session, on_progress)
         try:
             _run(session, reporter)
@@ -77,16 +77,17 @@ def search(plan: Plan, on_progress: Listener = lambda progress: None) -> SearchR
 def _run(session: Session, reporter: Reporter) -> None:
     """Fill the places that are free, until all trials have ended."""
     plan, here = session.plan, place(session.plan)
-    session.give_up(here if plan.storage else "")  # what an earlier search left here; our own file has no one else's
+    dead = here if plan.storage else ""  # in a file of our own, any trial that is still running when we begin
+    session.give_up(dead)
     while (before := reporter.look().ended) < plan.trials:
         free = plan.trials - session.live()
-        if not free:  # other machines work on the last ones, and may lose them
+        if free <= 0:  # other machines work on the last ones, and may lose them
             time.sleep(WAIT)
             session.give_up_silent()
             continue
         jobs = [Job(plan, f"{here}{number}#") for number in range(free)]
         outcomes = pool.run(run_job, jobs, min(plan.jobs, free), reporter.hear)
-        session.give_up(here)
+        session.give_up(dead)
         failed = [outcome for outcome in outcomes if isinstance(outcome, pool.Failed)]
         if failed and reporter.look().ended == before:
             raise RunError(f"All workers ended early: {failed[-1].reason} Resume with:  {plan.resume_command}")
