@@ -83,21 +83,20 @@ class Draws:
     @contextmanager
     def of(self, v: str) -> Iterator[None]:
         """Within, ``v`` is predicted: for the first time, or with the same numbers again, as if none were drawn."""
-        now = random_state(self._device)
         if v not in self._before:
+            before = random_state(self._device)
             yield
-            drew = not all(map(torch.equal, now, random_state(self._device)))
-            self._before[v] = now if drew else None
-            return
-        before = self._before[v]
-        if before is None:
+            drew = not all(map(torch.equal, before, random_state(self._device)))
+            self._before[v] = before if drew else None
+        elif (drawn := self._before[v]) is None:
             yield
-            return
-        set_random_state(before, self._device)
-        try:
-            yield
-        finally:
-            set_random_state(now, self._device)
+        else:
+            now = random_state(self._device)
+            set_random_state(drawn, self._device)
+            try:
+                yield
+            finally:
+                set_random_state(now, self._device)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Literal
 
 
@@ -57,7 +58,8 @@ class Option:
     @property
     def expected(self) -> str:
         """The values that fit, in words: ``a number above 0 and at most 1``."""
-        words = {int: "a whole number", float: "a number", bool: "True or False", str: "text", types.NoneType: "None"}
+        words = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
+        words[types.NoneType] = "None"
         limits = [("at least", self.least), ("above", self.above), ("at most", self.most)]
         bounds = " and ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
         first, *others = [words.get(arm, "a function") for arm in _arms(self.type)]
