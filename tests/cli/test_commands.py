@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shlex
@@ -17,8 +16,11 @@ from typing import Any
 import pytest
 
 from deeppc.cli import main as cli
+from deeppc.cli import tools
+from deeppc.cli.common import given_flags
+from deeppc.cli.train import Train
 from deeppc.training import TrainConfig
-from deeppc.training.config import flag
+from deeppc.training.config import flag, layered, settings, to_table
 
 TINY = [
     *("--model", "mlp", "--width", "0.05", "--limit", "60", "--batch-size", "24"),
@@ -29,14 +31,6 @@ TINY = [
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
-    """Instead of drawing, which takes seconds."""
-    asked: list[tuple[str, Path]] = []
-    monkeypatch.setattr(cli, "_try_report", lambda function, folder, listener: asked.append((function, folder)))
-    return asked
 
 
 def exits(args: list[str]) -> int:
@@ -53,9 +47,9 @@ def exits(args: list[str]) -> int:
 def test_help_waits_for_no_torch() -> None:
     code = (
         "import sys, deeppc.cli.main\n"
-        "try: deeppc.cli.main(['train', '--help'])\n"
+        "try: deeppc.cli.main.main(['train', '--help'])\n"
         "except SystemExit: pass\n"
-        "slow = {'torch', 'numpy', 'sklearn', 'matplotlib'} & sys.modules.keys()\n"
+        "slow = {'torch', 'numpy', 'sklearn', 'matplotlib', 'optuna'} & sys.modules.keys()\n"
         "sys.exit(f'imported {slow}' if slow else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -65,7 +59,7 @@ def test_help_waits_for_no_torch() -> None:
 def test_help_explains_every_flag_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert exits(["train", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    names = [flag(f.name) for f in dataclasses.fields(TrainConfig)] + ["--config", "--json"]
+    names = [flag(name) for name in settings()] + ["--config", "--json"]
     places = sorted((text.index(f" {name} " if f" {name} " in text else f" {name},"), name) for name in names)
     for (start, name), (end, _) in zip(places, [*places[1:], (len(text), "")], strict=True):
         assert "(default: " in text[start:end], name
@@ -101,17 +95,21 @@ def test_completion(capsys: pytest.CaptureFixture[str]) -> None:
         ("train --lr-x fast", "could not convert"),
         ("train --model vgg6", "error: unknown model 'vgg6': did you mean"),
         ("train --algorithm pc+x", "error: unknown algorithm 'pc+x'"),
-        ("train --dataset cifar11", "Did you mean 'cifar10'"),
+        ("train --algorithm bp --lr-x 0.1", "error: --lr-x means nothing to bp"),
+        ("train --k 2", "error: --k means nothing to pc+s+f"),
+        ("compare --algorithms bp,pc --alpha 1", "error: --alpha means nothing to any of bp, pc"),
+        ("train --preset cifar10-vgg5-bf-bq", "error: There is no preset 'cifar10-vgg5-bf-bq': did you mean"),
+        ("train --dataset cifar11", "did you mean 'cifar10'"),
         ("train --dataset cifar10", "cifar10 is not in data"),
-        ("train --epochs 0", "error: epochs is 0, but must be 1 or more."),
+        ("train --epochs 0", "error: epochs is 0, but must be a whole number at least 1."),
         ("train --resume", "error: --resume needs --run-dir"),
         ("train --resume --run-dir nowhere", "error: There is no run to resume in nowhere"),
         ("train --config nowhere.toml", "error: The config file nowhere.toml cannot be read"),
         ("compare --seeds 0,one", "error: --seeds is '0,one', but must be whole numbers"),
         ("compare --resume --run-dir nowhere", "error: There is no comparison to resume"),
         ("show vgg6", "error: unknown model 'vgg6'"),
-        ("show vgg5 --svg nowhere/x.svg", "error: nowhere/x.svg cannot be written"),
-        ("data fetch digits", "error: digits come with scikit-learn"),
+        ("show vgg5 --svg /proc/x.svg", "error: /proc/x.svg could not be written"),
+        ("data fetch digits", "error: digits needs no download"),
     ],
 )
 def test_bad_input_gets_words_and_no_traceback(args: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,19 +121,19 @@ def test_bad_input_gets_words_and_no_traceback(args: str, words: str, capsys: py
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: cli.Show) -> None:
+    def broken(self: tools.Show, given: Any) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(cli.Show, "run", broken)
+    monkeypatch.setattr(tools.Show, "run", broken)
     with pytest.raises(ValueError, match="a bug"):
         cli.main(["show", "vgg5"])
 
 
 def test_ctrl_c_anywhere_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted(self: cli.Show) -> None:
+    def interrupted(self: tools.Show, given: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.Show, "run", interrupted)
+    monkeypatch.setattr(tools.Show, "run", interrupted)
     assert exits(["show", "vgg5"]) == 130
     assert "Interrupted." in capsys.readouterr().err
 
@@ -151,7 +149,7 @@ def test_train_prints_lines_and_writes_a_report(
     assert out.count("\nepoch ") == 2
     assert "test accuracy" in out
     run_dir = Path("runs/digits-mlp-pc+s+f-0")
-    assert reports == [("write", run_dir)]
+    assert reports == [("write_run", run_dir)]
     assert exits(["train", *TINY, "--run-dir", str(run_dir)]) == 2
     assert "already holds a run" in capsys.readouterr().err
     assert exits(["train", "--resume", "--run-dir", str(run_dir)]) == 0
@@ -182,6 +180,66 @@ def test_file_then_flags(capsys: pytest.CaptureFixture[str], reports: list[Any])
     assert "my.toml: unknown key 'lrx': did you mean 'lr_x'?" in capsys.readouterr().err
 
 
+def test_flags_win_over_the_run_to_resume_over_the_file_over_the_preset(reports: list[Any]) -> None:
+    Path("my.toml").write_text(
+        'model = "mlp"\ndataset = "digits"\nwidth = 0.05\nlimit = 60\nepochs = 1\nlr_w = 0.002\n'
+    )
+    layers = ["--preset", "cifar10-vgg5-bf-ipc", "--config", "my.toml"]
+    assert exits(["train", *layers, "--run-dir", "r", "--algorithm", "pc+s", "--alpha", "0.3", "--norm", "none"]) == 0
+    config = json.loads(Path("r/manifest.json").read_text())["config"]
+    assert (config["T"], config["lr_x"], config["momentum_x"]) == (7, 0.07537529919667732, 1.0)  # of the preset
+    assert (config["model"], config["lr_w"]) == ("mlp", 0.002)  # of the file
+    assert (config["algorithm"], config["alpha"], config["norm"]) == ("pc+s", 0.3, "none")  # of the flags
+    Path("r/manifest.json").write_text(Path("r/manifest.json").read_text().replace('"finished"', '"interrupted"'))
+    assert exits(["train", "--resume", "--run-dir", "r", "--config", "my.toml", "--diagnostics"]) == 0
+    again = json.loads(Path("r/manifest.json").read_text())
+    assert again["config"] == {**config, "diagnostics": True}
+    assert len(again["resumed"]) == 1
+
+
+CONFIGS = [
+    TrainConfig(),
+    TrainConfig.of(algorithm="pc+d", k=2.0, T=3, depth_gain=True, nesterov=False, aux=False, patience=None, limit=7),
+    TrainConfig.of(algorithm="bp", loss="cross_entropy", seed=2**63 - 1, data_dir="my data", checkpoint_every=0.5),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=["plain", "pc+d", "bp"])
+def test_every_setting_is_a_flag(config: TrainConfig) -> None:
+    words = ["train"]
+    for name, value in to_table(config).items():
+        if isinstance(value, bool):
+            words.append(flag(name) if value else flag("no_" + name))
+        else:
+            words += [flag(name), str(value)]
+    command = cli._parse(words)
+    assert isinstance(command, Train)
+    found = {name: value for name, value in vars(command.settings).items() if name in given_flags(words)}
+    assert to_table(layered([(found, "")])) == to_table(config)
+
+
+def test_given_flags() -> None:
+    words = ["train", "--lr-x", "3", "--no-aux", "--T=4", "--run_dir", "-5"]
+    assert given_flags(words) >= {"lr_x", "aux", "T", "run_dir"}
+    assert not given_flags(words) & {"lr_w", "resume", "5"}
+
+
+def test_a_network_and_data_of_ones_own(reports: list[Any]) -> None:
+    import numpy as np
+
+    Path("mine.py").write_text(
+        "import deeppc\nfrom torch import nn\n"
+        "def small(classes, in_shape):\n"
+        "    return deeppc.Chain(nn.Sequential(nn.Linear(in_shape[0], 8), nn.Tanh()), nn.Linear(8, classes))\n"
+    )
+    x = np.random.default_rng(0).normal(size=(60, 5)).astype("float32")
+    np.savez("mine.npz", x_train=x[:40], y_train=x[:40, :2], x_test=x[40:], y_test=x[40:, :2])
+    assert exits(["train", "--model", "mine.py:small", "--dataset", "mine.npz", "--epochs", "2"]) == 0
+    result = json.loads(Path("runs/mine-mine.small-pc+s+f-0/result.json").read_text())
+    assert result["metric"] == "mse"
+    assert result["test_mse"] > 0
+
+
 def test_a_diverged_run_ends_with_3(capsys: pytest.CaptureFixture[str], reports: list[tuple[str, Path]]) -> None:
     assert exits(["train", *TINY, "--lr-x", "100", "--run-dir", "r"]) == 3
     err = capsys.readouterr().err
@@ -189,13 +247,14 @@ def test_a_diverged_run_ends_with_3(capsys: pytest.CaptureFixture[str], reports:
     assert "Lower --lr-x (now 100)" in err
     assert "The last good checkpoint is kept in r" in err
     assert Path("r/checkpoint.safetensors").exists()
-    assert reports == [("write", Path("r"))]
+    assert reports == [("write_run", Path("r"))]
 
 
 def test_a_report_that_fails_is_only_a_remark(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "deeppc.diagnostics", None)
+    monkeypatch.setitem(sys.modules, "deeppc.report.pages", None)
+    monkeypatch.delattr("deeppc.report.pages", raising=False)
     assert exits(["train", *TINY]) == 0
     assert "report of runs/digits-mlp-pc+s+f-0 could not be written" in capsys.readouterr().out
 
@@ -203,7 +262,7 @@ def test_a_report_that_fails_is_only_a_remark(
 def test_ctrl_c_and_the_command_it_names(tmp_path: Path, assert_same_state: Callable[[Path, Path], None]) -> None:
     """As a person does it: another process, a signal, the command from the message."""
     deeppc = [sys.executable, "-m", "deeppc"]
-    flags = ["train", *TINY, "--epochs", "400", "--patience", "None", "--schedule-epochs", "400"]
+    flags = ["train", *TINY, "--epochs", "4000", "--patience", "None", "--schedule-epochs", "4000"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [*deeppc, *flags, "--run-dir", "my run"],
@@ -220,7 +279,7 @@ def test_ctrl_c_and_the_command_it_names(tmp_path: Path, assert_same_state: Call
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "everything is saved" in err
-    said = shlex.split(err.split("Go on with:")[1].strip())
+    said = shlex.split(err.split("Resume with:")[1].strip())
     assert said == ["deeppc", "train", "--resume", "--run-dir", "my run"]
     assert Path("my run/report.html").exists()
 

@@ -86,7 +86,7 @@ def dying_before_write(number: int) -> None:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    build(config(folder / "unused"))  # imports what is imported late
+    torch.optim.AdamW(build(config(folder / "unused")).net.parameters())  # imports what is imported late
     begun = time.monotonic()
     assert in_child(lambda: start_or_resume(folder / "straight"))
     duration = time.monotonic() - begun

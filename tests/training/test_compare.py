@@ -96,7 +96,7 @@ def test_each_algorithm_takes_the_options_that_it_has(tiny: MakeConfig) -> None:
     configs = [json.loads((found.folder / run / "manifest.json").read_text())["config"] for run in ("pc+d-0", "bp-0")]
     assert [(c.get("k"), c["loss"]) for c in configs] == [(2.0, "cross_entropy"), (None, "cross_entropy")]
     assert saved_comparison(found.folder)[3] == {"k": 2.0, "loss": "cross_entropy"}
-    with pytest.raises(ConfigError, match="--alpha means nothing to any of pc[+]d, bp"):
+    with pytest.raises(ConfigError, match=r"--alpha means nothing to any of pc[+]d, bp"):
         compare(tiny("other"), ["pc+d", "bp"], [0], options={"alpha": 0.1})
 
 

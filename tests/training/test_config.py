@@ -68,14 +68,22 @@ def configs(draw: st.DrawFn) -> TrainConfig:
 @given(configs())
 def test_round_trip_by_manifest_and_by_toml(config: TrainConfig) -> None:
     table = to_table(config)
-    for again in (from_table(json.loads(json.dumps(table)), "manifest"), from_table(tomllib.loads(to_toml(config)), "")):
+    for again in (
+        from_table(json.loads(json.dumps(table)), "manifest"),
+        from_table(tomllib.loads(to_toml(config)), ""),
+    ):
         assert to_table(again) == table
         assert again.algorithm_object() == config.algorithm_object()
 
 
 def test_settings_are_flat_and_an_algorithms_own() -> None:
     config = TrainConfig.of(model="mlp", lr_x=1, epochs=3)
-    assert (config.model, config.options, config.setting("lr_x"), config.setting("T")) == ("mlp", {"lr_x": 1.0}, 1.0, None)
+    assert (config.model, config.options, config.setting("lr_x"), config.setting("T")) == (
+        "mlp",
+        {"lr_x": 1.0},
+        1.0,
+        None,
+    )
     table = to_table(config)
     assert (table["lr_x"], table["alpha"], table["epochs"]) == (1.0, 0.01, 3)  # in full
     assert "k" not in table  # which is of +d
@@ -88,10 +96,10 @@ def test_another_algorithm_drops_options_that_mean_nothing_to_it() -> None:
     config = TrainConfig.of(presynaptic="relaxed", lr_x=0.3, alpha=0.1)
     assert replace(config, algorithm="pc+d", seed=4).options == {"lr_x": 0.3}
     assert replace(config, algorithm="bp").options == {}
-    for settings in ({"algorithm": "bp", "lr_x": 0.1}, {"k": 2.0}, {"algorithm": "pc", "alpha": 0.01}):
+    for refused in ({"algorithm": "bp", "lr_x": 0.1}, {"k": 2.0}, {"algorithm": "pc", "alpha": 0.01}):
         with pytest.raises(ConfigError, match=r"--\S+ means nothing to "):
-            replace(config, **settings)
-    with pytest.raises(ConfigError, match="unknown algorithm 'pc[+]x'"):
+            replace(config, **refused)
+    with pytest.raises(ConfigError, match=r"unknown algorithm 'pc[+]x'"):
         TrainConfig(algorithm="pc+x")
 
 
@@ -99,9 +107,9 @@ def test_layers_win_in_order_and_only_an_earlier_one_may_hold_what_means_nothing
     low = ({"algorithm": "pc+s", "alpha": 0.1, "lr_w": 0.1, "epochs": 2}, "preset")
     found = layered([low, ({"lr_w": 0.2}, "file"), ({"algorithm": "pc+d", "k": 2}, "")])
     assert (found.algorithm, found.options, found.lr_w, found.epochs) == ("pc+d", {"k": 2.0}, 0.2, 2)
-    with pytest.raises(ConfigError, match="^file: --k means nothing to pc[+]s:"):
+    with pytest.raises(ConfigError, match=r"^file: --k means nothing to pc[+]s:"):
         layered([low, ({"k": 2}, "file")])
-    with pytest.raises(ConfigError, match="^--k means nothing to pc[+]s:"):
+    with pytest.raises(ConfigError, match=r"^--k means nothing to pc[+]s:"):
         layered([low, ({"k": 2}, "")])
 
 

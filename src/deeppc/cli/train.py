@@ -77,17 +77,18 @@ class Compare:
 
         algorithms, seeds = words(self.algorithms), seeds_of(self.seeds)
         layers: list[Layer] = [(flags_of(self, given), "")]
-        base, options = TrainConfig(), dict[str, Any]()
+        base = TrainConfig()
         if (folder := folder_to_resume(self, given)) is not None:
-            base, saved_algorithms, saved_seeds, options = saved_comparison(folder)
+            base, saved_algorithms, saved_seeds, saved_options = saved_comparison(folder)
             algorithms = algorithms if "algorithms" in given else saved_algorithms
             seeds = seeds if "seeds" in given else saved_seeds
+            layers = [(saved_options, ""), *layers]
         else:
             layers = [*layers_of(self), *layers]
-        own, more = split_options(layers, algorithms, given)
+        own, options = split_options(layers, algorithms, given)
         first: Layer = (dict(zip(["algorithm"], algorithms, strict=False)), "")
         config = layered([*own, first], base)
-        run_comparison(config, algorithms, seeds, self.json, {**options, **more}, self.tensorboard)
+        run_comparison(config, algorithms, seeds, self.json, options, self.tensorboard)
 
 
 def run_comparison(

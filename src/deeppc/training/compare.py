@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deeppc.core.algorithms import known_options, options_for
+from deeppc.core.algorithms import options_for
 from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.files import unused, write_json, write_text
 from deeppc.report.tables import Table, mean_and_deviation
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``options`` are those of algorithms that were given; each algorithm takes the ones it has."""
+    """``options`` of algorithms, besides those of ``config``: each algorithm takes the ones it has."""
 
     folder: Path
     config: TrainConfig
@@ -115,7 +115,7 @@ def compare(
 
     ``options`` of algorithms, and those of ``config``, are given to each algorithm that has them.
     """
-    options = {**config.options, **(options or {})}
+    options = dict(options or {})
     _check(algorithms, seeds, options)
     folder = ComparisonFolder(config.run_dir or unused(Path("runs") / f"compare-{_task_name(config)}"))
     if folder.holds_comparison and not config.resume:
@@ -168,7 +168,7 @@ def _check(algorithms: Sequence[str], seeds: Sequence[int], options: Mapping[str
     except ValueError as error:
         raise ConfigError(str(error)) from error
     for name in options:
-        if name in known_options() and name not in means:
+        if name not in means:
             raise ConfigError(f"{flag(name)} means nothing to any of {', '.join(algorithms)}: leave it out.")
 
 
@@ -177,7 +177,8 @@ def _run(comparison: Comparison, algorithm: str, seed: int, callback: Callback, 
     from deeppc.training.builder import train
 
     folder = ComparisonFolder(comparison.folder).run(f"{algorithm}-{seed}")
-    own = {name: value for name, value in comparison.options.items() if name in options_for(algorithm)}
+    given = {**comparison.config.options, **comparison.options}
+    own = {name: value for name, value in given.items() if name in options_for(algorithm)}
     place = {"seed": seed, "run_dir": folder.path, "resume": folder.holds_run}
     return train(replace(comparison.config, algorithm=algorithm, **place, **own), callback, report=report)
 

@@ -65,7 +65,7 @@ class TrainConfig:
         0,
         "Decides initial weights, data order, augmentation and the held-out images (paper: 0 to 4).",
         least=0,
-        most=2**63 - 1,
+        most=2**63,
     )
 
     select: Literal["validation", "test"] = option(
@@ -160,7 +160,7 @@ def fitted(name: str, value: Any, source: str = "") -> Any:
     try:
         return declaration.check(value)
     except ValueError as error:
-        raise ConfigError(f"{source}: {error}." if source else f"{error}.") from None
+        raise ConfigError(f"{source}: {error}.".removeprefix(": ")) from None
 
 
 def replace(config: TrainConfig, **settings: Any) -> TrainConfig:
@@ -288,7 +288,7 @@ def horizon(table: Mapping[str, Any]) -> int:
 def require_resumable(begun: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ConfigError unless ``now`` may resume the run begun. More epochs are fine if past rates stay true."""
     before, after = canonical(begun), canonical(now)
-    for name in before.keys() | after.keys():
+    for name in {**before, **after}:
         if name != "epochs" and before.get(name) != after.get(name):
             raise ConfigError(
                 f"{flag(name)} is {after.get(name)}, but this run was begun with {before.get(name)}: leave the flag "

@@ -81,6 +81,7 @@ class TorchSchedule:
 
     def load(self, state: dict[str, Any]) -> None:
         self._scheduler.load_state_dict(state)
+        self._scheduler.optimizer._opt_called = True  # in an earlier process: torch would warn  # type: ignore[union-attr]
 
 
 Schedule = PaperSchedule | TorchSchedule
