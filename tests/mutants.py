@@ -290,7 +290,7 @@ def main() -> int:
     survivors = 0
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
         for mutant, code, said in pool.imap_unordered(outcome, [None, *tried]):
-            wanted = (1, 2) if mutant else (0,)  # tests failed, or could not even be collected
+            wanted = (1, 2, 4) if mutant else (0,)  # tests failed, or could not even be collected or started
             survivors += code not in wanted
             if code in wanted:
                 print("caught  " if mutant else "passed  ", mutant or "the source as it is", flush=True)

@@ -254,6 +254,7 @@ def test_5_equals_the_naive_engine_on_images(name, spec):
         {"schedule": "spiking", "alpha": 0.0, "momentum_x": 0.6},  # moves on by momentum when all are silent
         {"schedule": lambda t, arrival, T: float(arrival == 0)},  # pulled to the end, without a word of its own
         {"schedule": lambda t, arrival, T: float(t < 2)},  # all stand still long before the end
+        {"T": 1, "free_steps": 3},  # some move only when the output is let go
     ],
 )
 @pytest.mark.parametrize("name", ["chain", "residual without"])
