@@ -56,7 +56,7 @@ def load(path: Path) -> Dataset:
         if "test" not in splits:
             splits["train"], splits["test"] = _divided(*splits["train"])
             note = "it has no test set: one sample in five was taken for it, always the same"
-        return from_tensors(**splits, name=path.stem, classes=classes["fine"] or None, note=note)
+        return from_tensors(**splits, name=path.resolve().stem, classes=classes["fine"] or None, note=note)
     except DataError as error:
         raise DataError(f"{path} cannot be used. {error}") from error
 
