@@ -15,7 +15,10 @@ from deeppc.cli.common import Command, Given, seeds_of, words
 from deeppc.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
     from deeppc.paper.run import Plan
+    from deeppc.report.tables import Table
 
 OUT, RECORDS = Path("paper"), Path("records")
 ScaleName = Literal["paper", "workstation", "laptop", "smoke"]
@@ -37,7 +40,7 @@ class PaperList:
 
         others = Table(["command", "of the paper"], [*ELSEWHERE.items()], title="by other commands")
         hint = "Make one by, e.g.:  deeppc paper run depth --scale laptop"
-        Console().print(listed(self.out).rich(), others.rich(), hint)
+        Console().print(_words(listed(self.out)), _words(others), hint)
 
 
 @dataclass(frozen=True)
@@ -156,10 +159,21 @@ class PaperClaims:
         from deeppc.paper.claims import as_table, check, gather
 
         table = as_table(check(gather(self.results, self.scale)))
-        Console().print(table.rich())
+        Console().print(_words(table))
         if self.markdown is not None:
             write_text(self.markdown, table.markdown())
             print(self.markdown)
+
+
+def _words(table: Table) -> RichTable:
+    """A table of sentences: lines between them, nothing to the right."""
+    from rich.box import ROUNDED
+
+    shown = table.rich()
+    shown.show_lines, shown.box = True, ROUNDED
+    for column in shown.columns:
+        column.justify = "left"
+    return shown
 
 
 def _print_result(report: Path) -> None:

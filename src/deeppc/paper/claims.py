@@ -30,6 +30,7 @@ CHANCE = 10.0  # percent, with ten classes
 ORDERS = 4.0  # orders of magnitude: "many"
 CALIBRATED = 0.01  # of adaECE
 SHALLOW, DEEP = "VGG5", "VGG10"
+TOP1, ENERGY, NORMS = ("cifar10.top1",), (f"cifar10.{DEEP}",), ("cifar10.strategies",)
 
 
 @dataclass(frozen=True)
@@ -143,18 +144,6 @@ class Claim:
         return self.check(*(Numbers(result, self.recipe, table) for table in self.tables))
 
 
-CLAIMS: dict[str, Claim] = {}
-
-
-def claim(words: str, recipe: str, *tables: str) -> Callable[[Callable[..., Finding]], None]:
-    """Enter a check under the paper's statement, with the tables that it looks at."""
-
-    def enter(check: Callable[..., Finding]) -> None:
-        CLAIMS[words] = Claim(recipe, tables, check)
-
-    return enter
-
-
 def check(found: Mapping[str, Result]) -> list[Verdict]:
     """Put every claim to the results, by recipe."""
     return [_verdict(words, claim, found.get(claim.recipe)) for words, claim in CLAIMS.items()]
@@ -191,24 +180,12 @@ def as_table(verdicts: Sequence[Verdict]) -> Table:
     return Table(["claim", "", "numbers"], [[v.claim, v.answer, v.numbers] for v in verdicts])
 
 
-def _loss(table: Numbers, row: str) -> Number:
+# The statements. Each is given its tables, which answer ``table(row, column)``.
+
+
+def _loses(table: Numbers, row: str) -> Number:
     """Accuracy lost from the shallow to the deep network."""
     return table(row, SHALLOW) - table(row, DEEP)
-
-
-@claim("Plain PC loses accuracy with depth", "depth", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    return above(_loss(table, "PC"), POINT)
-
-
-@claim("Plain iPC loses accuracy with depth", "depth", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    return above(_loss(table, "iPC"), POINT)
-
-
-@claim("PC+S+F and iPC+S lose no accuracy with depth", "depth", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    return all_of(at_most(_loss(table, row)) for row in ("PC+S+F", "iPC+S"))
 
 
 def _near_backprop(table: Numbers, row: str) -> Finding:
@@ -216,119 +193,97 @@ def _near_backprop(table: Numbers, row: str) -> Finding:
     return all_of(at_most(table("BP", net) - table(row, net), POINT) for net in nets)
 
 
-@claim("PC+S+F stays within 1 point of BP in every network", "accuracy", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    return _near_backprop(table, "PC+S+F")
-
-
-@claim("iPC+S stays within 1 point of BP in every network", "accuracy", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    return _near_backprop(table, "iPC+S")
-
-
-@claim(
-    f"Plain PC's first layer holds at least {ORDERS:g} orders of magnitude less than an equal share of the energy",
-    *("energy", f"cifar10.{DEEP}"),
-)
-def _(table: Numbers) -> Finding:
-    return above(Number("equal share", -1.0) - table("PC", "first"), ORDERS)  # log10 of a tenth
-
-
 def _lifts(table: Numbers, pairs: Iterable[tuple[str, str]]) -> Finding:
     return all_of(above(table(a, "first") - table(b, "first"), 1.0) for a, b in pairs)
 
 
-@claim(
-    "Spiking precision, with the settings that suit it, lifts the first layer's share of the energy by an order of "
-    "magnitude or more",
-    *("energy", f"cifar10.{DEEP}"),
-)
-def _(table: Numbers) -> Finding:
-    return _lifts(table, (("PC+S", "PC"), ("PC+S+F", "PC+F"), ("iPC+S", "iPC")))
-
-
-@claim(
-    "Spiking precision lifts it with the same settings, too (a larger lr_x alone carries energy further)",
-    *("energy", f"cifar10.{DEEP}"),
-)
-def _(table: Numbers) -> Finding:
-    return _lifts(table, ((spiking, without) for without, spiking in SAME.items()))
-
-
-@claim("Spiking precision beats both decays at depth (with F, in a VGG10)", "schedules", "cifar10.top1")
-def _(table: Numbers) -> Finding:
+def _beats(table: Numbers, pairs: Iterable[tuple[str, str]]) -> Finding:
+    """In a VGG10; with BF where there is none without."""
     deep = table.columns(DEEP, f"{DEEP} BF")[0]
-    return all_of(above(table("PC+S+F", deep) - table(row, deep)) for row in ("PC+L+F", "PC+D+F"))
+    return all_of(above(table(a, deep) - table(b, deep)) for a, b in pairs)
 
 
-@claim("Every schedule beats fixed precision (with F, in a VGG10)", "schedules", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    deep = table.columns(DEEP, f"{DEEP} BF")[0]
-    return all_of(above(table(row, deep) - table("PC+F", deep)) for row in ("PC+L+F", "PC+D+F", "PC+S+F"))
-
-
-@claim("Without auxiliary nodes ResNet18 falls far behind", "auxiliary", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    pairs = [(table(row, "ResNet18"), table(row, "ResNet18 without")) for row in ("iPC+S", "PC+S+F")]
-    return all_of(falls_far(*pair) for pair in pairs)
-
-
-@claim("BatchNorm freezing helps (PC+S+F in a VGG10)", "batchnorm", "cifar10.strategies")
-def _(table: Numbers) -> Finding:
-    return above(table("BF", "PC+S+F") - table("none", "PC+S+F"))
-
-
-@claim("Plain BatchNorm breaks the training, with or without affine parameters", "batchnorm", "cifar10.strategies")
-def _(table: Numbers) -> Finding:
-    none = table("none", "PC+S+F")
-    return all_of(falls_far(none, table(row, "PC+S+F")) for row in ("BN", "BN without affine"))
-
-
-def _nudging(table: Numbers, row: str) -> Number:
+def _nudged(table: Numbers, row: str) -> Number:
     """What centre nudging adds in the deepest network."""
     return table(row, f"{DEEP} CN") - table(row, DEEP)
 
 
-@claim("Centre nudging helps without the forward update (VGG10)", "depth", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    return all_of([above(_nudging(table, row)) for row in ("PC", "iPC", "PC+S")])
+def _without_auxiliary(table: Numbers) -> Finding:
+    pairs = [(table(row, "ResNet18"), table(row, "ResNet18 without")) for row in ("iPC+S", "PC+S+F")]
+    return all_of(falls_far(*pair) for pair in pairs)
 
 
-@claim("Centre nudging does not help with the forward update (VGG10)", "depth", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    return all_of([at_most(_nudging(table, row)) for row in ("PC+F", "PC+S+F")])
-
-
-@claim(
-    "The forward update does not hurt calibration under corruption (adaECE, mean over corruptions, by level)",
-    *("robustness", "cifar10.ada_ece"),
-)
-def _(table: Numbers) -> Finding:
-    pairs = [("VGG5 PC+F", "VGG5 PC"), ("VGG10 PC+S+F", "VGG10 BP")]
-    levels = ("0.1", "0.3", "0.5")
+def _calibrated(table: Numbers) -> Finding:
+    pairs, levels = [("VGG5 PC+F", "VGG5 PC"), ("VGG10 PC+S+F", "VGG10 BP")], ("0.1", "0.3", "0.5")
     return all_of(at_most(table(level, a) - table(level, b), CALIBRATED) for a, b in pairs for level in levels)
 
 
-@claim("S alone and F alone are worse than both together (VGG10)", "ablation", "cifar10.top1")
-def _(table: Numbers) -> Finding:
-    return all_of(above(table("PC+S+F", DEEP) - table(row, DEEP)) for row in ("PC+S", "PC+F"))
-
-
-@claim(
-    "The forward update lowers the output's gap ratio (VGG10, last epoch shown)",
-    *("gap", "cifar10.without F", "cifar10.with F"),
-)
-def _(without: Numbers, with_f: Numbers) -> Finding:
+def _smaller_gap(without: Numbers, with_f: Numbers) -> Finding:
     last = with_f.rows[-1]
     return above(replace(without(last, "L10"), name="without F") - replace(with_f(last, "L10"), name="with F"))
 
 
-@claim("S and F add nothing to the time of PC (at most 10 % in every network)", "time", "time.ratio")
-def _(table: Numbers) -> Finding:
+def _as_quick(table: Numbers) -> Finding:
     return all_of(at_most(table(net, "pc+s+f") - table(net, "pc"), 0.1 * table(net, "pc").mean) for net in table.rows)
 
 
-@claim("In a VGG15, BF helps PC+S+F and not iPC+S", "vgg15", "tiny-imagenet.top1")
-def _(table: Numbers) -> Finding:
+def _vgg15(table: Numbers) -> Finding:
     gains = {row: table(row, "VGG15 BF") - table(row, "VGG15") for row in ("PC+S+F", "iPC+S")}
     return all_of([above(gains["PC+S+F"]), at_most(gains["iPC+S"])])
+
+
+CLAIMS = {
+    "Plain PC loses accuracy with depth": Claim("depth", TOP1, lambda t: above(_loses(t, "PC"), POINT)),
+    "Plain iPC loses accuracy with depth": Claim("depth", TOP1, lambda t: above(_loses(t, "iPC"), POINT)),
+    "PC+S+F and iPC+S lose no accuracy with depth": Claim(
+        "depth", TOP1, lambda t: all_of(at_most(_loses(t, row)) for row in ("PC+S+F", "iPC+S"))
+    ),
+    "PC+S+F stays within 1 point of BP in every network": Claim(
+        "accuracy", TOP1, lambda t: _near_backprop(t, "PC+S+F")
+    ),
+    "iPC+S stays within 1 point of BP in every network": Claim("accuracy", TOP1, lambda t: _near_backprop(t, "iPC+S")),
+    f"Plain PC's first layer holds at least {ORDERS:g} orders of magnitude less than an equal share of energy": Claim(
+        "energy",
+        ENERGY,
+        lambda t: above(Number("equal share", -1.0) - t("PC", "first"), ORDERS),  # log10 of a tenth
+    ),
+    "Spiking precision, with the settings that suit it, lifts the first layer's share of the energy by an order of "
+    "magnitude or more": Claim(
+        "energy", ENERGY, lambda t: _lifts(t, (("PC+S", "PC"), ("PC+S+F", "PC+F"), ("iPC+S", "iPC")))
+    ),
+    "Spiking precision lifts it with the same settings, too (a larger lr_x alone carries energy further)": Claim(
+        "energy", ENERGY, lambda t: _lifts(t, ((spiking, without) for without, spiking in SAME.items()))
+    ),
+    "Spiking precision beats both decays at depth (with F, in a VGG10)": Claim(
+        "schedules", TOP1, lambda t: _beats(t, (("PC+S+F", row) for row in ("PC+L+F", "PC+D+F")))
+    ),
+    "Every schedule beats fixed precision (with F, in a VGG10)": Claim(
+        "schedules", TOP1, lambda t: _beats(t, ((row, "PC+F") for row in ("PC+L+F", "PC+D+F", "PC+S+F")))
+    ),
+    "Without auxiliary nodes ResNet18 falls far behind": Claim("auxiliary", TOP1, _without_auxiliary),
+    "BatchNorm freezing helps (PC+S+F in a VGG10)": Claim(
+        "batchnorm", NORMS, lambda t: above(t("BF", "PC+S+F") - t("none", "PC+S+F"))
+    ),
+    "Plain BatchNorm breaks the training, with or without affine parameters": Claim(
+        "batchnorm",
+        NORMS,
+        lambda t: all_of(falls_far(t("none", "PC+S+F"), t(row, "PC+S+F")) for row in ("BN", "BN without affine")),
+    ),
+    "Centre nudging helps without the forward update (VGG10)": Claim(
+        "depth", TOP1, lambda t: all_of([above(_nudged(t, row)) for row in ("PC", "iPC", "PC+S")])
+    ),
+    "Centre nudging does not help with the forward update (VGG10)": Claim(
+        "depth", TOP1, lambda t: all_of([at_most(_nudged(t, row)) for row in ("PC+F", "PC+S+F")])
+    ),
+    "The forward update does not hurt calibration under corruption (adaECE, mean over corruptions, by level)": Claim(
+        "robustness", ("cifar10.ada_ece",), _calibrated
+    ),
+    "S alone and F alone are worse than both together (VGG10)": Claim(
+        "ablation", TOP1, lambda t: _beats(t, (("PC+S+F", row) for row in ("PC+S", "PC+F")))
+    ),
+    "The forward update lowers the output's gap ratio (VGG10, last epoch shown)": Claim(
+        "gap", ("cifar10.without F", "cifar10.with F"), _smaller_gap
+    ),
+    "S and F add nothing to the time of PC (at most 10 % in every network)": Claim("time", ("time.ratio",), _as_quick),
+    "In a VGG15, BF helps PC+S+F and not iPC+S": Claim("vgg15", ("tiny-imagenet.top1",), _vgg15),
+}

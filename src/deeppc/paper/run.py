@@ -112,7 +112,7 @@ def jobs(plans: Sequence[Plan], only: str | None = None) -> list[Job]:
             config = replace(cell.config, seed=seed, data_dir=planned.data_dir)
             folder = planned.store.folder(config)
             name = f"{cell.row} {cell.column}, {cell.table}, seed {seed}"
-            job = found.setdefault(folder, Job(name, folder, replace(config, run_dir=folder), {}, cost(config)))
+            job = found.setdefault(folder, Job(name, folder, config, {}, cost(config)))
             if planned.recipe.measure is not None:
                 measures = {**job.measures, planned.recipe.name: planned.scale}
                 found[folder] = dataclasses.replace(job, measures=measures)
@@ -169,7 +169,7 @@ def perform(job: Job, send: pool.Send) -> Record:
             send(((event.epoch - 1) * batches + event.batch) / (batches * job.config.epochs))
 
     measures = {name: partial(_measure, name, scale) for name, scale in job.measures.items()}
-    store.complete(job.config, measures, callback)
+    store.complete(job.config, job.folder, measures, callback)
     return store.read(job.folder)
 
 

@@ -124,13 +124,11 @@ def _key(table: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
     return frozenset(canonical(table).items())
 
 
-def complete(config: TrainConfig, measures: Mapping[str, Measure], callback: Callback) -> None:
-    """Train what is left of a run in its folder and take the measurements that it lacks.
+def complete(config: TrainConfig, folder: Path, measures: Mapping[str, Measure], callback: Callback) -> None:
+    """Train what is left of a run in ``folder`` and take the measurements that it lacks.
 
     Raises :class:`Retry` while another process works on it. Divergence is noted, other errors are raised.
     """
-    assert config.run_dir is not None, "a cell has a folder"
-    folder = config.run_dir
     try:
         with Lock(folder.parent / f".{folder.name}.lock"):
             _complete(config, folder, measures, callback)
@@ -149,7 +147,7 @@ def _complete(config: TrainConfig, folder: Path, measures: Mapping[str, Measure]
         return
     if found.status == "finished" and not run.best.exists():
         shutil.rmtree(folder)  # the weights to measure were removed: the same training gives the same again
-    train(replace(config, resume=run.holds_run), callback, report=False)
+    train(replace(config, run_dir=folder, resume=run.holds_run), callback, report=False)
     for name, measure in missing.items():
         write_json(folder / f"{MEASURED}{name}.json", measure(folder))
     run.checkpoint.unlink(missing_ok=True)
