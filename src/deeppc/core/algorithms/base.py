@@ -25,6 +25,7 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from deeppc.core.algorithms.options import Option, declared, option
@@ -168,6 +169,7 @@ def register(family: Family) -> Family:
         if (other.type, other.default) != (declaration.type, declaration.default):
             raise ValueError(f"option {name!r} of {family.family!r} differs from that of another family: rename it")
     FAMILIES[family.family] = family
+    _options_for.cache_clear()
     return family
 
 
@@ -183,9 +185,7 @@ def known_options() -> dict[str, Option]:
 
 def options_for(spec: str) -> dict[str, Option]:
     """Return the options that mean something for the algorithm named ``spec``, by name."""
-    family, said = _read(spec)
-    algorithm = family(**said)
-    return {name: o for name, o in _own_options(family).items() if _hold(o.needs, algorithm)}
+    return dict(_options_for(spec))
 
 
 def describe() -> str:
@@ -198,6 +198,14 @@ def describe() -> str:
     return ", ".join(FAMILIES) + ", with " + ", ".join(f"+{suffix} {word}" for suffix, word in words.items())
 
 
+@cache
+def _options_for(spec: str) -> dict[str, Option]:
+    family, said = _read(spec)
+    algorithm = family(**said)
+    return {name: o for name, o in _own_options(family).items() if _hold(o.needs, algorithm)}
+
+
+@cache
 def _own_options(family: type[Algorithm]) -> dict[str, Option]:
     said = {name for fields in family.suffixes.values() for name in fields}
     return {name: o for name, o in declared(family).items() if name not in said}
