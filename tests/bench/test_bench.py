@@ -41,6 +41,7 @@ def test_exponents_of_exact_powers():
 def test_scaling_from_the_command_line(tmp_path, monkeypatch):
     cases = [scaling.Case("images", size, 0, batch_size=size, width=0.02) for size in (1, 2)]
     monkeypatch.setattr(scaling, "CASES", cases)
+    monkeypatch.setattr(scaling, "ALGORITHMS", ("bp", "pc"))
     args = ["bench", "--scaling", "--rounds", "1", "--threads", "1", "--out", str(tmp_path / "b")]
     assert cli.main(args) == 0
     points = json.loads((tmp_path / "b" / "scaling.json").read_text())["points"]
