@@ -93,6 +93,7 @@ def declared(family: type[Any]) -> dict[str, Option]:
     }
 
 
+@cache
 def _arms(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
