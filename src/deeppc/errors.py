@@ -57,10 +57,6 @@ class Interrupted(UserError):  # noqa: N818 - the user asked for it
         super().__init__(f"Stopped {where}; everything is saved. Resume with:  {again}")
 
 
-class BadFileError(Exception):
-    """What is wrong inside a data set's files. ``data.load`` adds where they are and what to do about it."""
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: ``did you mean 'x'?``, or all the names where none is like it."""
     known = list(known)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from deeppc.diagnostics import updates
 from deeppc.training import Interrupted, TrainConfig, train
 from deeppc.training.builder import build, saved_config
 from deeppc.training.config import replace
-from deeppc.training.events import BatchDone, Event
+from deeppc.training.events import Event
 
 MakeConfig = Callable[..., TrainConfig]
 RECORDED = ("bp_cosine", "bp_size", "gap_ratio")
@@ -98,20 +96,13 @@ def test_what_no_energy_reaches_is_written_as_words(tiny: MakeConfig) -> None:
     assert (record["bp_cosine"][first], record["bp_size"][first], record["gap_ratio"][first]) == ("nan", 0.0, "nan")
 
 
-@pytest.mark.parametrize("batches", [2, 3, 4])  # within an epoch, at its end (in the evaluation), in the next
-def test_interrupted_and_resumed_the_record_is_the_same(tiny: MakeConfig, batches: int) -> None:
-    seen = 0
-
-    def stop(event: Event) -> None:
-        nonlocal seen
-        seen += isinstance(event, BatchDone)
-        if isinstance(event, BatchDone) and seen == batches:
-            os.kill(os.getpid(), signal.SIGINT)
-
+def test_interrupted_and_resumed_the_record_is_the_same(
+    tiny: MakeConfig, stop_after: Callable[[int], Callable[[Event], None]]
+) -> None:
     options = {"algorithm": "pc+s+cn", "diagnostics": True}
     straight = train(tiny("straight", **options)).run_dir
     with pytest.raises(Interrupted):
-        train(tiny("broken", **options), stop)
+        train(tiny("broken", **options), stop_after(3))  # at the end of an epoch, in the evaluation
     torch.manual_seed(99)
     assert lines(train(saved_config(straight.parent / "broken")).run_dir) == lines(straight)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from deeppc.errors import ConfigError, DataError, Interrupted, RunError
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training import train
 from deeppc.training.compare import compare
-from deeppc.training.events import BatchDone, EpochDone, Event, Note, Started
+from deeppc.training.events import EpochDone, Event, Note, Started
 from deeppc.training.scores import METRICS, evaluate, metric_for
 
 torch.manual_seed(0)
@@ -31,6 +29,7 @@ Y = X @ torch.randn(6, 2)
 CLASSES = (Y[:, 0] > 0).long()
 SOFT = torch.softmax(2 * Y, dim=1)
 Same = Callable[[Path, Path], None]
+StopAfter = Callable[..., Callable[[Event], None]]
 
 
 def chain(outputs: int = 2, seed: int = 1) -> deeppc.Graph:
@@ -45,18 +44,6 @@ def fit(data: Any, *args: Any, net: deeppc.Graph | None = None, **options: Any) 
 
 def loader(*tensors: Tensor, **options: Any) -> DataLoader[Any]:
     return DataLoader(TensorDataset(*tensors), batch_size=20, **options)
-
-
-def stop_after(batches: int) -> Callable[[Event], None]:
-    seen = 0
-
-    def listen(event: Event) -> None:
-        nonlocal seen
-        seen += isinstance(event, BatchDone)
-        if isinstance(event, BatchDone) and seen == batches:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    return listen
 
 
 # --- data and targets ------------------------------------------------------------------------------------------------
@@ -215,7 +202,7 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     ],
 )
 def test_interrupted_and_resumed_is_never_interrupted(
-    tmp_path: Path, assert_same_state: Same, optimizer: str, scheduler: str, batches: int
+    tmp_path: Path, assert_same_state: Same, optimizer: str, scheduler: str, batches: int, stop_after: StopAfter
 ) -> None:
     options = {"optimizer": OPTIMIZERS[optimizer], **SCHEDULERS[scheduler], "epochs": 3}
     data = ((X, Y), (X, Y))
@@ -237,7 +224,9 @@ def test_interrupted_and_resumed_is_never_interrupted(
     assert rates[0] == rates[1]
 
 
-def test_a_loader_resumes_at_an_epoch_and_says_so(tmp_path: Path, assert_same_state: Same) -> None:
+def test_a_loader_resumes_at_an_epoch_and_says_so(
+    tmp_path: Path, assert_same_state: Same, stop_after: StopAfter
+) -> None:
     """Where the order comes from torch's random numbers alone, even to the same bits."""
     data = {"train": loader(X, Y, shuffle=True), "validation": loader(X, Y)}
     chain()
@@ -297,7 +286,9 @@ def test_a_state_that_no_file_can_hold(tmp_path: Path) -> None:
 # --- the run folder --------------------------------------------------------------------------------------------------
 
 
-def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: StopAfter
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert fit((X, CLASSES), "pc", diagnostics=True).run_dir is None
     with pytest.raises(Interrupted, match="nothing is saved"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 def test_killed_at_any_moment_and_resumed_is_never_killed(
     tmp_path: Path, assert_same_state: Callable[[Path, Path], None]

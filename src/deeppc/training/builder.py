@@ -16,7 +16,7 @@ from deeppc.errors import ConfigError
 from deeppc.files import unused
 from deeppc.models import build as build_model
 from deeppc.runs.folder import RunFolder
-from deeppc.training.config import TrainConfig, from_table, meaningful, replace, to_table
+from deeppc.training.config import TrainConfig, from_table, meaningful, replace, task_name, to_table
 from deeppc.training.events import Callback, ignore
 from deeppc.training.fit import choose_device, finished, fit
 from deeppc.training.result import RunResult
@@ -104,14 +104,6 @@ def train(config: TrainConfig, callback: Callback = ignore, *, report: bool = Tr
 def default_run_dir(config: TrainConfig) -> Path:
     """Return ``runs/<dataset>-<model>-<algorithm>-<seed>``, with a number if that is taken."""
     return unused(Path("runs") / f"{task_name(config)}-{config.algorithm}-{config.seed}")
-
-
-def task_name(config: TrainConfig) -> str:
-    """Return ``<dataset>-<model>`` as part of a file name: of a path its last part, without suffix."""
-    file, _, function = config.model.partition(":")
-    model = f"{Path(file).stem}.{function}" if function else config.model
-    known = Path(config.dataset).name == config.dataset and not config.dataset.endswith(".npz")
-    return f"{config.dataset if known else Path(config.dataset).stem}-{model}"
 
 
 def saved_config(run_dir: Path) -> TrainConfig:

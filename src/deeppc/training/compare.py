@@ -16,7 +16,7 @@ from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.files import unused, write_json, write_text
 from deeppc.report.tables import Table, mean_and_deviation
 from deeppc.runs.folder import ComparisonFolder
-from deeppc.training.config import TrainConfig, flag, from_table, meaningful, replace, to_table
+from deeppc.training.config import TrainConfig, flag, from_table, meaningful, replace, task_name, to_table
 from deeppc.training.events import Callback, Note, ignore
 from deeppc.training.result import RunResult
 
@@ -117,7 +117,7 @@ def compare(
     """
     options = dict(options or {})
     _check(algorithms, seeds, options)
-    folder = ComparisonFolder(config.run_dir or unused(Path("runs") / f"compare-{_task_name(config)}"))
+    folder = ComparisonFolder(config.run_dir or unused(Path("runs") / f"compare-{task_name(config)}"))
     if folder.holds_comparison and not config.resume:
         raise RunError(
             f"{folder.path} already holds a comparison: resume it with --resume, or choose another --run-dir."
@@ -188,12 +188,6 @@ def _write(comparison: Comparison) -> None:
     write_json(folder.table_path, comparison.table())
     write_text(folder.markdown_path, comparison.summary().markdown())
     write_text(folder.csv_path, comparison.runs().csv())
-
-
-def _task_name(config: TrainConfig) -> str:
-    from deeppc.training.builder import task_name
-
-    return task_name(config)
 
 
 def _in_percent(name: str) -> bool:

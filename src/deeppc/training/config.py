@@ -275,6 +275,12 @@ def meaningful(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name in means or name not in known_options()}
 
 
+def task_name(config: TrainConfig) -> str:
+    """Return ``<dataset>-<model>`` as part of a file name: of a path its last part, without suffix."""
+    model, _, function = config.model.partition(":")
+    return "-".join([Path(config.dataset).stem, Path(model).stem + ("." + function if function else "")])
+
+
 def flag(name: str) -> str:
     """Return the command-line flag of a setting."""
     return "--" + name.replace("_", "-")

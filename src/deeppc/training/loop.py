@@ -88,6 +88,8 @@ class _Loop:
     def __init__(self, setup: Setup, folder: RunFolder | None, tell: Callback, interruption: Interruption) -> None:
         self.setup, self.folder, self.tell, self.interruption = setup, folder, tell, interruption
         self.net, self.optimizer, self.sources = setup.net, setup.optimizer, setup.sources
+        self.path = folder.path if folder else None
+        self.parameters = sum(p.numel() for p in self.net.parameters())
         self.progress = Progress()
         self.sums = self._no_sums()
         self.best: checkpoints.Tensors = {}
@@ -113,7 +115,7 @@ class _Loop:
                     "resumed": [],
                     "dataset": self.sources.description,
                     "data": {name: source.size if source is not None else 0 for name, source in sizes.items()},
-                    "network": {"levels": self.net.L, "nodes": list(self.net.nodes), "parameters": self._parameters()},
+                    "network": {"levels": self.net.L, "nodes": list(self.net.nodes), "parameters": self.parameters},
                     "metric": {"name": metric.name, "higher_is_better": metric.higher_is_better},
                 }
             )
@@ -224,7 +226,7 @@ class _Loop:
         self._tick()
         score = self.progress.best_score
         result = RunResult(
-            run_dir=self.folder.path if self.folder else None,
+            run_dir=self.path,
             metric=self.setup.metric.name,
             selected_epoch=self.progress.best_epoch,
             select=self.setup.select,
@@ -264,8 +266,7 @@ class _Loop:
             where = f"after epoch {done.epoch}" if done.epoch else "before the first batch"
         elif not self.sources.exact:
             where += f" (which are not kept: what is saved is epoch {done.epoch})"
-        path = self.folder.path if self.folder else None
-        return Interrupted(where, "train" if self.setup.named else "fit", path, self.interruption.signal)
+        return Interrupted(where, "train" if self.setup.named else "fit", self.path, self.interruption.signal)
 
     def _precision(self) -> torch.autocast:
         bf16 = self.setup.precision == "bf16"
@@ -294,8 +295,7 @@ class _Loop:
             advice += f" or choose {named('precision_on')} energy"
         if options.get("depth_gain"):
             advice += f" or leave out {named('depth_gain')}"
-        path = self.folder.path if self.folder else None
-        raise DivergedError(self.progress.step, node, values.get(node, math.nan), path, f"Lower {advice}.")
+        raise DivergedError(self.progress.step, node, values.get(node, math.nan), self.path, f"Lower {advice}.")
 
     def _tick(self) -> None:
         """Add the time since the last look to the epoch's and the run's."""
@@ -336,20 +336,17 @@ class _Loop:
             torch.set_num_threads(threads)
             self.tell(Note(f"Resuming with {threads} threads instead of {now}, as the run was begun: the same bits."))
 
-    def _parameters(self) -> int:
-        return sum(p.numel() for p in self.net.parameters())
-
     def _announce(self) -> None:
         settings = self.setup.settings
         width = f" at width {settings['width']:g}" if "width" in settings else ""
         self.tell(
             Started(
                 settings=settings,
-                run_dir=self.folder.path if self.folder else None,
+                run_dir=self.path,
                 dataset=self.sources.description,
                 network=f"{settings['model']}{width}",
                 nodes=self.sums.nodes,
-                parameters=self._parameters(),
+                parameters=self.parameters,
                 device=self.setup.device.type,
                 samples=self.sources.train.size,
                 batches=len(self.sources.train),

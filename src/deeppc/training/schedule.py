@@ -81,7 +81,7 @@ class TorchSchedule:
 
     def load(self, state: dict[str, Any]) -> None:
         self._scheduler.load_state_dict(state)
-        self._scheduler.optimizer._opt_called = True  # in an earlier process: torch would warn  # type: ignore[union-attr]
+        setattr(self._scheduler.optimizer, "_opt_called", True)  # noqa: B010 - it was, in an earlier process
 
 
 Schedule = PaperSchedule | TorchSchedule
