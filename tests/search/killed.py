@@ -32,7 +32,7 @@ sqlalchemy.event.listen(sqlalchemy.Engine, "connect", lambda c, record: c.execut
 storage.require_optuna()
 storage.HEARTBEAT, storage.GRACE, study.WAIT = 1, 3, 0.5  # type: ignore[misc]
 # Two trials commit about fifty times: begun, owned, each setting drawn, heartbeats, each epoch, what came out.
-COMMITS = (1, 3, 12, 22, 30)
+COMMITS = (2, 12, 25)
 
 
 def plan(folder: Path, url: str | None = None, epochs: int = 2) -> Plan:
@@ -80,7 +80,7 @@ def attempt(place: Path, commits: int) -> None:
 
 def kill_two_machines(folder: Path) -> int:
     """Both are killed as soon as both are in the midst of a trial. One resumes, and has to miss the other."""
-    both = [plan(folder / name / "shared", f"sqlite:///{folder}/shared.db", epochs=40) for name in ("one", "other")]
+    both = [plan(folder / name / "shared", f"sqlite:///{folder}/shared.db", epochs=20) for name in ("one", "other")]
     in_child(lambda: storage.create(both[0]))
     children = [fork(lambda p=p: search(p)) for p in both]  # type: ignore[misc]
     with storage.open_study(both[0]) as session:

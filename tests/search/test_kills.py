@@ -54,10 +54,10 @@ def require_accounted_for(folder: Path, wanted: int) -> None:
 def test_killed_at_any_commit_and_on_two_machines_at_once(tmp_path: Path) -> None:
     script = Path(__file__).with_name("killed.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=180, check=False
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == 7  # kills
+    assert int(done.stdout) == 5  # kills
     for folder in tmp_path.glob("killed-*"):
         require_accounted_for(folder, 2)
         assert sum(t.state == "lost" for t in trials_in(folder)) <= 1

@@ -23,6 +23,7 @@ from deeppc.training.config import to_table
 LONGEST = 300  # trials in the table; the storage has them all
 NOTHING = "No trial has ended with a score yet."
 BLUE, ORANGE, GREEN = plots.HUES[:3]
+Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def write(plan: Plan, trials: Sequence[Trial], found: Importance) -> Path:
@@ -215,7 +216,7 @@ def _place(dimension: Dimension, trial: Trial) -> float:
     return float(dimension.choices.index(value)) if dimension.choices else float(value)  # type: ignore[arg-type]
 
 
-def _unit(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _unit(values: Numbers) -> Numbers:
     """From 0, the lowest, to 1, the highest."""
     low, high = values.min(), values.max()
     return np.full(len(values), 0.5) if low == high else (values - low) / (high - low)

@@ -105,7 +105,7 @@ def transfer(
         begun = ComparisonFolder(folder / place).holds_comparison
         config = replace(cell.config, epochs=epochs or cell.config.epochs, run_dir=folder / place, resume=begun)
         try:
-            results[place] = compare(config, [config.algorithm], seeds, callback).rows[0]
+            results[place] = compare(config, [config.algorithm], seeds, callback, report=False).rows[0]
         except Interrupted as stop:
             stop.args = (f"Stopped in {place}; everything is saved. Give the same command again to resume.",)
             raise
