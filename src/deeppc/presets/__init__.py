@@ -48,18 +48,6 @@ def load(name: str, folder: Path | None = None) -> Preset:
     return preset
 
 
-def find(
-    dataset: str, model: str, algorithm: str, norm: str = "none", *, folder: Path | None = None
-) -> dict[str, Any] | None:
-    """Return the settings of the preset made for this task, by name; None if there is no such preset."""
-    wanted = {"dataset": dataset, "model": model, "algorithm": algorithm, "norm": norm}
-    for name in names(folder):
-        preset = load(name, folder)
-        if {key: preset.config().setting(key) for key in wanted} == wanted:
-            return dict(preset.table)
-    return None
-
-
 def _comment(path: Path) -> str:
     """The comment on top of a file."""
     lines = []
