@@ -57,6 +57,15 @@ def test_the_nearest_preset_is_taken(presets, task, settings, source):
     assert settings_for(Task(*task), presets) == (settings, source)
 
 
+def test_one_cells_changes_are_not_the_next_ones(presets):
+    task = Task("cifar10", "vgg5", "none", "pc+s+f")
+    settings_for(task, presets)[0]["depth_gain"] = True
+    assert settings_for(task, presets)[0] == {"lr_x": 0.7, "T": 8}
+    before = find("ablation").grid(scale_for("laptop", "ablation"))
+    find("readings").grid(scale_for("laptop", "readings"))
+    assert find("ablation").grid(scale_for("laptop", "ablation")) == before
+
+
 def test_a_deeper_network_gets_as_many_steps_as_it_has_levels(presets):
     (presets / "cifar10-vgg10-pc+s+f.toml").unlink()
     settings, _ = settings_for(Task("cifar10", "resnet18", "none", "pc+s+f"), presets)

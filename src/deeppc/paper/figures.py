@@ -113,7 +113,7 @@ def energies(runs: Mapping[str, Metrics]) -> Figure:
     shares = {name: records.energy_shares(metrics) for name, metrics in runs.items()}
     positive = np.concatenate([table.values[table.values > 0] for table in shares.values()])
     low = min(-2.0, math.floor(math.log10(positive.min())) if positive.size else -2.0)
-    panels = plots.panels(figure, len(runs), 4, sharex=True, sharey=True)
+    panels = plots.panels(figure, len(runs), 4, sharey=True)
     for axes, (name, metrics) in zip(panels, runs.items(), strict=True):
         cosines = [c for c in last_cosines(metrics).values() if math.isfinite(c)]
         axes.set_title(f"{name}: cosine ≥ {min(cosines):.2f}" if cosines else name)

@@ -54,11 +54,11 @@ def settings_for(task: Task, folder: Path | None = None) -> tuple[dict[str, Any]
     if not usable:
         return DEFAULTS[plain] | (NUDGED if plain != task.algorithm else {}), "defaults"
     nearest = min(usable, key=lambda other: (algorithms.index(other.algorithm), *_distance(other, task)))
-    name, settings = known[nearest]
+    name, settings = known[nearest][0], dict(known[nearest][1])
     if nearest.model != task.model and settings.get("T") is not None:
-        settings = {**settings, "T": max(settings["T"], LEVELS[task.model])}
+        settings["T"] = max(settings["T"], LEVELS[task.model])
     if nearest.algorithm != task.algorithm and plain != task.algorithm:
-        settings = settings | NUDGED
+        settings |= NUDGED
     return settings, f"preset {name}" + ("" if nearest == task else " (nearest)")
 
 

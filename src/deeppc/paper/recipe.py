@@ -171,7 +171,7 @@ def cell(scale: Scale, table: str, row: str, column: str, *, model: str, algorit
     settings, hyper = settings_for(Task(dataset, model, norm, algorithm))
     if scale.activation is not None and (norm == "none" or scale.same_activation):
         settings, hyper = settings | {"activation": scale.activation}, f"{hyper} with {scale.activation}"
-    settings |= {"norm": norm, **changes}
+    settings = {**settings, "norm": norm, **changes}
     foreign = known_options().keys() - options_for(algorithm).keys()
     config = TrainConfig.of(
         dataset=dataset,

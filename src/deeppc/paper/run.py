@@ -138,12 +138,14 @@ def run(
     for name, data_dir in sorted({(job.config.dataset, job.config.data_dir) for job in todo}):
         load(name, data_dir)  # whatever is wrong with the data is said before anything is trained
 
+    stores = {id(planned.store): planned.store for planned in plans}.values()
+
     def note(job: Job, message: Any) -> None:
-        for planned in plans:
+        for kept in stores:
             if isinstance(message, pool.Failed):
-                planned.store.fail(job.config, message.reason, message.traceback)
+                kept.fail(job.config, message.reason, message.traceback)
             if isinstance(message, pool.Done | pool.Failed):
-                planned.store.update(job.config)
+                kept.update(job.config)
         on_message(job, message)
 
     try:

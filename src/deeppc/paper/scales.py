@@ -189,4 +189,8 @@ def scale_for(name: str, recipe: str, **overrides: Any) -> Scale:
     given = {key: value for key, value in overrides.items() if value is not None}
     if "models" in given or "datasets" in given:
         given = {"algorithms": None, "parts": (), **given}
-    return dataclasses.replace(SCALES[name], **(OWN.get((name, recipe), {}) | given))
+    scale = dataclasses.replace(SCALES[name], **(OWN.get((name, recipe), {}) | given))
+    if "seeds" in given:
+        some = [dataclasses.replace(p, seeds=tuple(s for s in p.seeds if s in scale.seeds)) for p in scale.parts]
+        scale = dataclasses.replace(scale, parts=tuple(some))
+    return scale

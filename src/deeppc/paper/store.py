@@ -184,8 +184,9 @@ def _copy(run: Record, to: Path) -> Record:
             write_text(to / path.name, path.read_text(encoding="utf-8"))
     for name, content in run.measured.items():
         write_json(to / f"{MEASURED}{name}.json", content)
-    config = source.config_path.read_text(encoding="utf-8").splitlines()
-    kept.write_config("".join(f"{line}\n" for line in config if not line.startswith("data_dir")))
+    if source.config_path.exists():
+        lines = source.config_path.read_text(encoding="utf-8").splitlines()
+        kept.write_config("".join(f"{line}\n" for line in lines if not line.startswith("data_dir")))
     machine = {key: value for key, value in run.manifest["machine"].items() if key != "host"}
     settings = {key: value for key, value in run.manifest["config"].items() if key != "data_dir"}
     command = [Path(word).name if word.startswith("/") else word for word in run.manifest["command"]]
