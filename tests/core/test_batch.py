@@ -17,8 +17,8 @@ from deeppc.core.algorithms.pc import PC
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda x, y: (x, y + 4), "labels must be class indices from 0 to 3"),
-        (lambda x, y: (x, y - 4), "labels must be class indices from 0 to 3"),
+        (lambda x, y: (x, y * 0 + 4), "labels must be class indices from 0 to 3"),
+        (lambda x, y: (x, y * 0 - 1), "labels must be class indices from 0 to 3"),
         (lambda x, y: (x * math.nan, y), "images must be finite"),
         (lambda x, y: (x / 0, y), "images must be finite"),
         (lambda x, y: (x, y[:-1]), "expected 5 class indices"),
