@@ -84,6 +84,9 @@ SKIPPED = {
     "Descent.push 0": "the order of a sum",
     "Descent.stop self._buffers.clear()": "saves moving activities that are not read any more",
     "Batch._energy len(self.state.d) > 1": "saves a second sum of squares where there is nothing small",
+    "Inferring.begin self.beta * batch.random_sign()": "to multiply by a sign is to divide by it",
+    "largest 2 * size > max(sizes.values())": "which graphs are kept is a matter of memory",
+    "_is_whole 0": "copies where none is needed",
     "half_square samples": "the size of the pieces in which a sum is taken",
     "half_square norms > _SMALL": "where both sums are right",
 }
