@@ -21,8 +21,11 @@ from torch import Tensor, nn
 
 from deeppc.data import Batches
 from deeppc.diagnostics.contexts import evaluating
+from deeppc.diagnostics.energy import FloatArray
 
-FloatArray = NDArray[np.float64]
+SHARPEST, FLATTEST = 1e4, 1e-4  # bounds of 1 / temperature, for logits of standard deviation 1
+FLAT = 1e-12  # a slope, for such logits, that is 0 but for rounding: where every answer is right and certain
+HALVINGS = 60
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,6 @@ def reliability(logits: Tensor, labels: Tensor, bins: int = 15) -> Reliability:
     )
 
 
-SHARPEST, FLATTEST = 1e4, 1e-4  # bounds of 1 / temperature, for logits of standard deviation 1
-FLAT = 1e-12  # a slope, for such logits, that is 0 but for rounding: where every answer is right and certain
-HALVINGS = 60
-
-
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """Return the ``T`` for which ``softmax(logits / T)`` has the least negative log-likelihood of ``labels``.
 
@@ -117,8 +115,7 @@ def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     if logits.dim() != 2 or not logits.numel():
         raise ValueError(f"logits have the shape {tuple(logits.shape)}: expected (samples, classes), at least one each")
     if labels.shape != logits.shape[:1] or labels.is_floating_point():
-        kind = f"labels are {labels.dtype} of the shape {tuple(labels.shape)}"
-        raise ValueError(f"{kind}: expected {len(logits)} class indices")
+        raise ValueError(f"labels are {labels.dtype} {tuple(labels.shape)}: expected {len(logits)} class indices")
     if not bool(((labels >= 0) & (labels < logits.shape[1])).all()):
         raise ValueError(f"labels must be class indices from 0 to {logits.shape[1] - 1}")
     if not bool(logits.isfinite().all()):

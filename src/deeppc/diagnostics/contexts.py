@@ -29,12 +29,8 @@ def evaluating(net: nn.Module) -> Iterator[None]:
 def untouched(net: nn.Module, device: torch.device) -> Iterator[None]:
     """Restore gradients, buffers and torch's random numbers afterwards, whatever happens within."""
     gradients = [(p, p.grad) for p in net.parameters()]
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in net.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-        if not is_lazy(buffer)
-    ]
+    named = [(module, *pair) for module in net.modules() for pair in module.named_buffers(recurse=False)]
+    buffers = [(module, name, buffer, buffer.clone()) for module, name, buffer in named if not is_lazy(buffer)]
     generators = random_state(device)
     for parameter, _ in gradients:
         parameter.grad = None

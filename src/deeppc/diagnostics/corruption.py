@@ -37,23 +37,21 @@ def corrupt(images: Tensor, kind: str, level: float, seed: int = 0) -> Tensor:
     """Corrupt ``images``, float (N, C, H, W) with values in [0, 1], keeping shape, type, device and range.
 
     These are images before normalisation; for those of a data set see :func:`corrupt_split`. The outcome depends on
-    the arguments and on nothing else, neither torch's random state nor the device (up to rounding).
-
-    Raises ``ValueError`` for an unknown kind, a level outside of [0, 1], and images of another shape, type or range.
+    the arguments alone, not on torch's random state or the device (up to rounding). Others raise ``ValueError``.
     """
     require_known(kind, level)
     if images.dim() != 4 or not images.is_floating_point():
         raise ValueError(f"images are {images.dtype} of the shape {tuple(images.shape)}: expected floats (N, C, H, W)")
     if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):
         raise ValueError("images must have values from 0 to 1: corrupt them before they are normalised")
-    return _corrupted(images, kind, level, _random(kind, seed))
+    return _corrupted(images, kind, level, generator(f"corrupt by {kind}", seed))
 
 
 def corrupt_split(split: Split, kind: str, level: float, seed: int = 0) -> Split:
     """Corrupt the images of a split, rounded back to uint8, so that they can be loaded and evaluated as ever:
     ``Batches(corrupt_split(dataset.test, "contrast", 0.3), dataset, augment=False, shuffle=False)``."""
     require_known(kind, level)
-    rng = _random(kind, seed)  # one for all chunks: the outcome does not depend on their size
+    rng = generator(f"corrupt by {kind}", seed)  # one for all chunks: the outcome does not depend on their size
     spoilt = torch.empty_like(split.images)
     for start in range(0, len(split), CHUNK):
         part = _corrupted(split.images[start : start + CHUNK].float() / 255, kind, level, rng)
@@ -67,10 +65,6 @@ def require_known(kind: str, level: float) -> None:
         raise ValueError(f"unknown corruption {kind!r}: choose {', '.join(KINDS)}")
     if not 0 <= level <= 1:
         raise ValueError(f"the level of a corruption is {level}, but must be from 0 to 1")
-
-
-def _random(kind: str, seed: int) -> np.random.Generator:
-    return generator(f"corrupt by {kind}", seed)
 
 
 def _corrupted(images: Tensor, kind: str, level: float, rng: np.random.Generator) -> Tensor:
@@ -104,38 +98,24 @@ def _gaussian_blur(images: Tensor, level: float, rng: np.random.Generator) -> Te
     return blurred.view(images.shape)
 
 
-def _contrast(images: Tensor, level: float, rng: np.random.Generator) -> Tensor:
-    return torch.lerp(images, images.mean(dim=(1, 2, 3), keepdim=True), level)
-
-
-def _brightness(images: Tensor, level: float, rng: np.random.Generator) -> Tensor:
-    return images + level
-
-
 def _occlusion(images: Tensor, level: float, rng: np.random.Generator) -> Tensor:
     """A rectangle that grows with the level in all directions: its corner is at a drawn share of the free room."""
-    where = torch.from_numpy(rng.random((len(images), 2)))
-    covered = [
-        _span(size, round(size * math.sqrt(level)), share).to(images.device)
-        for size, share in zip(images.shape[2:], where.unbind(1), strict=True)
-    ]
+    covered = []  # rows and columns: bool (N, size)
+    for size, share in zip(images.shape[2:], torch.from_numpy(rng.random((len(images), 2))).unbind(1), strict=True):
+        length = round(size * math.sqrt(level))
+        start = (share * (size - length)).floor().unsqueeze(1)
+        places = torch.arange(size)
+        covered.append(((places >= start) & (places < start + length)).to(images.device))
     rows, columns = covered
     return images.masked_fill((rows[:, :, None] & columns[:, None, :]).unsqueeze(1), 0.0)
-
-
-def _span(size: int, length: int, share: Tensor) -> Tensor:
-    """Which of ``size`` places are covered by ``length`` that begin at ``share`` (N,) of the room: bool (N, size)."""
-    start = (share * (size - length)).floor().unsqueeze(1)
-    places = torch.arange(size)
-    return (places >= start) & (places < start + length)
 
 
 _HOW: dict[str, Callable[[Tensor, float, np.random.Generator], Tensor]] = {
     "gaussian_noise": _gaussian_noise,
     "salt_and_pepper": _salt_and_pepper,
     "gaussian_blur": _gaussian_blur,
-    "contrast": _contrast,
-    "brightness": _brightness,
+    "contrast": lambda images, level, _: torch.lerp(images, images.mean(dim=(1, 2, 3), keepdim=True), level),
+    "brightness": lambda images, level, _: images + level,
     "occlusion": _occlusion,
 }
 KINDS = tuple(_HOW)
@@ -159,31 +139,25 @@ def under_corruption(
     *,
     dataset: Dataset,
     temperature: float = 1.0,
-    bins: int = 15,
     seed: int = 0,
-    batch_size: int = 500,
 ) -> list[Score]:
     """Evaluate ``net`` on ``split`` under every kind at every level, each in one pass over all the images.
 
     ``dataset`` says how images are normalised. ``temperature`` divides the logits before they are read as
-    probabilities: fit it on clean held-out images (:func:`deeppc.diagnostics.calibration.fit_temperature`). Level 0 is
-    the clean split. Scores come kind by kind, each by its levels. Networks that are compared see the same images: they
-    depend on ``seed`` alone.
+    probabilities: fit it on clean held-out images (:func:`deeppc.diagnostics.calibration.fit_temperature`). Scores
+    come kind by kind, each by its levels. Networks that are compared see the same images: they depend on ``seed``.
 
-    Raises ``ValueError`` for a kind or level that does not exist, before anything is computed, and for logits that
-    are not finite.
+    Raises ``ValueError`` for an unknown kind or level, before anything is computed, and for logits that are not finite.
     """
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}, but must be positive")
     for kind, level in product(kinds, levels):
         require_known(kind, level)
     device = next(net.parameters()).device
-
-    def score(kind: str, level: float) -> Score:
+    scores = []
+    for kind, level in product(kinds, levels):
         spoilt = corrupt_split(split, kind, level, seed)
-        batches = Batches(spoilt, dataset, batch_size, augment=False, shuffle=False, device=device)
-        logits, labels = answers(net, batches)
-        right = (logits.argmax(dim=1) == labels).double().mean()
-        return Score(kind, level, float(right), ada_ece(logits / temperature, labels, bins))
-
-    return [score(kind, level) for kind, level in product(kinds, levels)]
+        logits, labels = answers(net, Batches(spoilt, dataset, 500, augment=False, shuffle=False, device=device))
+        right = float((logits.argmax(dim=1) == labels).double().mean())
+        scores.append(Score(kind, level, right, ada_ece(logits / temperature, labels)))
+    return scores

@@ -73,7 +73,9 @@ def probe(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> 
 
     def observe(t: int, state: State) -> None:
         if t == last:
-            drift.update({v: _root_mean_square(state.d.get(v)) for v in parameters})
+            moved = {v: d for v in parameters if (d := state.d.get(v)) is not None}
+            drift.update(dict.fromkeys(parameters, 0.0))
+            drift.update({v: math.sqrt(2 * float(half_square(d)) / d.numel()) for v, d in moved.items()})
 
     with untouched(net, inputs.device):
         catcher = _Catcher(weight for weights in parameters.values() for weight in weights)
@@ -108,18 +110,19 @@ def gap_ratios(updates: Updates) -> dict[str, float]:
     """Return the paper's gap ratio by node, ``sqrt(MSE(x_0, x_T)) / energy``, with the MSE over batch and units.
 
     ``x_0`` is the feed-forward activity, ``x_T`` the relaxed one (of the output, the one it was clamped to). The
-    energy is that of the error which the learning rule uses: ``x_T - f_v(x_T,parents)`` by the standard rule,
-    ``x_T - mu0`` by the forward update. The latter is the drift itself, and gives a node of ``n`` units the ratio
-    ``2 / (n sqrt(MSE))``: there a large ratio means a small error and nothing else.
+    energy is that of the error which the learning rule uses. By the forward update that is the drift itself, so that a
+    node of ``n`` units has the ratio ``2 / (n sqrt(MSE))``: there a large ratio means a small error and nothing else.
 
     nan where neither drift nor energy came, or the energy is negative (cross-entropy of an output nudged away from
-    its target); inf where a node drifted and has no energy to learn from.
-
-    Raises ``ValueError`` for updates without a drift: bp has no inference, and ipc no single ``x_T``.
+    its target); inf where a node drifted and has no energy to learn from. bp and ipc raise ``ValueError``.
     """
     if not updates.drift:
         raise ValueError("bp has no inference and ipc no single x_T, so they have no gap ratio: probe a pc algorithm")
-    return {v: _ratio(drift, updates.energy[v]) for v, drift in updates.drift.items()}
+    ratios = {}
+    for v, drift in updates.drift.items():
+        energy = updates.energy[v]
+        ratios[v] = drift / energy if energy > 0 else math.inf if energy == 0 and drift > 0 else math.nan
+    return ratios
 
 
 def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> dict[str, dict[str, float | str]]:
@@ -135,10 +138,7 @@ def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) 
     mine = probe(algorithm, net, inputs, targets)
     backprop = mine if algorithm.family == "bp" else probe(backprop_for(algorithm), net, inputs, targets)
     found = compare_updates(mine, backprop)
-    record = {
-        "bp_cosine": {v: similarity.cosine for v, similarity in found.items()},
-        "bp_size": {v: similarity.size for v, similarity in found.items()},
-    }
+    record = {"bp_cosine": {v: s.cosine for v, s in found.items()}, "bp_size": {v: s.size for v, s in found.items()}}
     if mine.drift:
         record["gap_ratio"] = gap_ratios(mine)
     return {name: {v: x if math.isfinite(x) else str(x) for v, x in values.items()} for name, values in record.items()}
@@ -155,16 +155,6 @@ class _Catcher(Optimizer):
         for weight in self.param_groups[0]["params"]:
             if weight.grad is not None:
                 self.caught[weight] = self.caught[weight] + weight.grad if weight in self.caught else weight.grad
-
-
-def _root_mean_square(d: Tensor | None) -> float:
-    return 0.0 if d is None else math.sqrt(2 * float(half_square(d)) / d.numel())
-
-
-def _ratio(drift: float, energy: float) -> float:
-    if energy > 0:
-        return drift / energy
-    return math.inf if energy == 0 and drift > 0 else math.nan
 
 
 def _similarity(a: list[Tensor | None], b: list[Tensor | None]) -> Similarity:

@@ -21,10 +21,8 @@ def multiply_adds(net: Graph, sample: Tensor) -> dict[str, int]:
     for v, module in net.nodes.items():
 
         def count(layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor, v: str = v) -> None:
-            weight = layer.weight
-            assert isinstance(weight, Tensor)
-            positions = out[0].numel() // weight.shape[0]
-            counts[v] += weight.numel() * positions
+            assert isinstance(layer.weight, Tensor)
+            counts[v] += layer.weight.numel() * (out[0].numel() // layer.weight.shape[0])  # times its positions
 
         layers = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
         handles += [layer.register_forward_hook(count) for layer in layers]

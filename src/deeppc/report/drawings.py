@@ -26,11 +26,7 @@ ALARM, GREY, WHITE = "#e03131", "#868e96", "#ffffff"
 STEPS_SHOWN = 18  # of the wave in a terminal, so that 80 columns hold it; a deeper network's is drawn to scale
 SECONDS = 0.35  # of the wave in an SVG, for one step
 LEFT, TOP, ROW, BOX, GAP, EDGE = 62, 112, 70, 42, 28, 20  # pixels: margins, level to level, box height, between, border
-LETTER, NAME_LETTER, TITLE_LETTER = (
-    6.7,
-    7.9,
-    10.3,
-)  # pixels: the width of a character in the three sizes of the template
+LETTER, NAME_LETTER, TITLE_LETTER = 6.7, 7.9, 10.3  # pixels: the width of a character in the template's three sizes
 FIXED = {"left": LEFT, "top": TOP, "box_height": BOX, "alarm": ALARM, "seconds": SECONDS}
 
 
@@ -52,14 +48,14 @@ class Place:
     relay: bool
 
     @property
-    def early(self) -> bool:
-        """Energy takes a short cut and is here before the wave along the main path."""
-        return self.moves and self.hops < self.arrival
-
-    @property
     def moves(self) -> bool:
         """All but the data do."""
         return self.name != INPUT
+
+    @property
+    def early(self) -> bool:
+        """Energy takes a short cut and is here before the wave along the main path."""
+        return self.moves and self.hops < self.arrival
 
     @property
     def size(self) -> str:
@@ -75,22 +71,6 @@ class Place:
         if not self.moves:
             return "data"
         return f"t={self.hops}, not {self.arrival}" if self.early else f"t={self.arrival}"
-
-    @property
-    def tip(self) -> str:
-        if not self.moves:
-            return f"the data, {self.size}"
-        early = f", but energy is there at step {self.hops}" if self.early else ""
-        return (
-            f"{self.name} = f({', '.join(self.parents)}), {self.size}, {self.parameters:,} parameters. "
-            f"Level {self.level}: the wave arrives at step {self.arrival}{early}."
-        )
-
-    @property
-    def width(self) -> int:
-        """Pixels that both lines of the box want."""
-        above = NAME_LETTER * len(self.name) + LETTER * len(self.badge)
-        return round(max(above, LETTER * (len(self.size) + len(self.weights)))) + 34
 
 
 def survey(net: Graph, in_shape: Sequence[int]) -> list[Place]:
@@ -224,18 +204,21 @@ def as_svg(net: Graph, in_shape: Sequence[int], title: str = "") -> str:
     reaches early. Where animation is shown, each node lights up when energy reaches it.
     """
     places, L = survey(net, in_shape), net.L
-    box = max(place.width for place in places)
+    upper = max(NAME_LETTER * len(p.name) + LETTER * len(p.badge) for p in places)
+    box = round(max(upper, *(LETTER * len(p.size + p.weights) for p in places))) + 34
     corner = {p.name: (LEFT + p.lane * (box + GAP), TOP + p.level * ROW) for p in places}
     edges = [(u, p.name, p.level - net.level[u]) for p in places for u in p.parents]
     longest = max(jump for _, _, jump in edges)
     axis = max(x for x, _ in corner.values()) + box + (_bow(longest) if longest > 1 else 0) + 26
-    notes = _notes(places)
+    notes = ["t: the step at which energy arrives"]
+    notes += ["dashed: only passes its parents' sum on"] if any(p.relay for p in places) else []
+    notes += ["red: energy takes a short cut and is early"] if any(p.early for p in places) else []
     letters = max(len(line) for line in (summary(places), *notes))
     bottom = TOP + L * ROW + BOX
     boxes = []
     for p in places:
         hue = colour(p.arrival, L) if p.moves else GREY
-        boxes.append((p, *corner[p.name], hue, ALARM if p.early else hue, WHITE if p.relay else mix(hue, WHITE, 0.86)))
+        boxes.append((p, *corner[p.name], ALARM if p.early else hue, WHITE if p.relay else mix(hue, WHITE, 0.86)))
     return render(
         "network.svg",
         title=title,
@@ -254,16 +237,6 @@ def as_svg(net: Graph, in_shape: Sequence[int], title: str = "") -> str:
         axis=axis,
         **FIXED,
     )
-
-
-def _notes(places: Sequence[Place]) -> list[str]:
-    """How to read the picture: only what is in it."""
-    notes = ["t: the step at which energy arrives"]
-    if any(p.relay for p in places):
-        notes.append("dashed: only passes its parents' sum on")
-    if any(p.early for p in places):
-        notes.append("red: energy takes a short cut and is early")
-    return notes
 
 
 def _curve(start: tuple[float, float], end: tuple[float, float], box: float, jump: int) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +21,16 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from deeppc.files import replacing
-from deeppc.report import plots, records, templates
-from deeppc.report.records import SPLITS, Run, mapping, numbers
+from deeppc.report import plots, records
+from deeppc.report.records import Run, mapping, numbers
 from deeppc.report.tables import UNKNOWN, Table, duration, mean_and_deviation, number, percent, scientific
+from deeppc.report.templates import render
 from deeppc.runs.folder import ComparisonFolder, RunFolder
 
+__all__ = ["Notice", "Picture", "picture", "render", "write", "write_comparison", "write_run"]
+
 Notice = tuple[str, str]  # words, and good, warn, bad or nothing
+_NAMES = {"test_accuracy": "test top-1", "test_top5": "test top-5"}
 
 
 @dataclass(frozen=True)
@@ -44,20 +47,8 @@ class Picture:
         return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode("ascii")
 
 
-def render(template: str, **content: Any) -> str:
-    """Fill a template of ``report/templates``.
-
-    ``sections.html`` is the generic one: ``title``, ``eyebrow`` (above the title), ``lead`` (paragraphs), ``notes``
-    (pairs of words and good, warn, bad or ""), ``numbers`` (a mapping, shown as cards) and ``sections``, pairs of a
-    heading and its blocks: a string is a paragraph, a mapping a list of facts, and there are :class:`Picture`,
-    :class:`~deeppc.report.tables.Table` and ``Markup``. Only ``title`` and ``sections`` are required.
-    """
-    defaults = {"eyebrow": "deeppc", "lead": (), "notes": (), "numbers": {}}
-    return templates.render(template, **(defaults | content))
-
-
 def write(path: Path, template: str, **content: Any) -> Path:
-    """Render a template into a file, whole or not at all, and return its path."""
+    """Render a template into a file, whole or not at all, and return its path; see :func:`render` for the content."""
     page = render(template, **content).encode("utf-8", errors="replace")
     with replacing(path) as temporary:
         temporary.write_bytes(page)
@@ -110,29 +101,21 @@ def _setting(config: Mapping[str, Any]) -> str:
 
 def _headline(run: Run) -> dict[str, str]:
     if run.result:
-        keys = sorted(_scores([run.result]), key=lambda key: not key.startswith("test_"))
-        shown = {
-            **{_NAMES.get(key, key.replace("_", " ")): _score(key, run.result[key]) for key in keys},
-            "selected epoch": _of(run.result.get("selected_epoch"), run.result.get("epochs", len(run.metrics))),
-            "time": duration(run.result.get("seconds")),
-        }
+        shown = {_NAMES.get(key, key.replace("_", " ")): _score(key, run.result[key]) for key in _scores([run.result])}
+        shown["selected epoch"] = _of(run.result.get("selected_epoch"), run.result.get("epochs", len(run.metrics)))
+        shown["time"] = duration(run.result.get("seconds"))
     else:
         keys = [f"{split}_{run.score}" for split in ("train", "validation")]
-        shown = {
-            **{f"{key.replace('_', ' ')} so far": _score(key, run.metrics[-1].get(key)) for key in keys},
-            "epochs so far": str(len(run.metrics)),
-            "time so far": duration(float(np.nansum(records.series(run.metrics, "seconds"))) or None),
-        }
+        shown = {f"{key.replace('_', ' ')} so far": _score(key, run.metrics[-1].get(key)) for key in keys}
+        shown["epochs so far"] = str(len(run.metrics))
+        shown["time so far"] = duration(float(np.nansum(records.series(run.metrics, "seconds"))) or None)
     return {name: value for name, value in shown.items() if value != UNKNOWN}
 
 
-_NAMES = {"test_accuracy": "test top-1", "test_top5": "test top-5"}
-
-
 def _scores(found: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The keys of scores, such as ``test_accuracy``, in the order of the splits."""
+    """The keys of scores, such as ``test_accuracy``: of the test set, where there are any, before the others."""
     keys = dict.fromkeys(key for record in found for key in record)
-    return [key for split in SPLITS for key in keys if key.startswith(f"{split}_")]
+    return [key for split in ("test", "train", "validation") for key in keys if key.startswith(f"{split}_")]
 
 
 def _score(key: str, value: object) -> str:
@@ -144,7 +127,7 @@ def _imbalance(run: Run) -> str:
     table = records.energy_shares(run.metrics)
     if len(table.nodes) < 2:
         return ""
-    first, last = table.nodes[0], table.nodes[-1]
+    first, last, n = table.nodes[0], table.nodes[-1], len(table.nodes)
     low, high = table.values[-1][[0, -1]]
     if low == 0:
         return f"No energy reached {first}, the node nearest to the input: its weights did not learn."
@@ -153,8 +136,8 @@ def _imbalance(run: Run) -> str:
     orders = math.log10(high / low)
     distance = f"{abs(orders):.1f} orders of magnitude {'below' if orders > 0 else 'above'} {last}, the output"
     return (
-        f"At the last epoch {first}, the node nearest to the input, holds {_part(low)} of the energy, {distance}. "
-        f"An equal spread would give each of the {len(table.nodes)} nodes {_part(1 / len(table.nodes))}."
+        f"At the last epoch {first}, the node nearest to the input, holds {scientific(low)} of the energy, {distance}. "
+        f"An equal spread would give each of the {n} nodes {scientific(1 / n)}."
     )
 
 
@@ -164,7 +147,7 @@ def _similarity(run: Run) -> Table | None:
         return None
     last = next(record for record in reversed(run.metrics) if mapping(record.get("bp_cosine")))
     cosine, size, gap = (mapping(last.get(key)) for key in ("bp_cosine", "bp_size", "gap_ratio"))
-    rows = [[v, _fixed(cosine[v]), scientific(size.get(v)), scientific(gap.get(v))] for v in reversed(cosine)]
+    rows = [[v, f"{number(cosine[v]):.4f}", scientific(size.get(v)), scientific(gap.get(v))] for v in reversed(cosine)]
     return Table(["node", "cosine with backprop", "length relative to backprop's", "gap ratio"], rows)
 
 
@@ -172,15 +155,15 @@ def _epochs(run: Run) -> Table:
     """All epochs, with the energies at both ends of the network, between which the imbalance lies."""
     nodes = list(dict.fromkeys(v for record in run.metrics for v in mapping(record.get("energy"))))
     ends = list(dict.fromkeys(nodes[:1] + nodes[-1:]))
-    keys, shown = _scores(run.metrics), records.epochs(run.metrics)
+    keys, numbered = _scores(run.metrics), records.epochs(run.metrics).tolist()
     rows = []
-    for epoch, record in zip(shown, run.metrics, strict=True):
+    for epoch, record in zip(numbered, run.metrics, strict=True):
         energy = mapping(record.get("energy"))
         scores = [_score(key, record.get(key)) for key in keys]
         rows.append([f"{epoch:g}", *scores, *(scientific(energy.get(v)) for v in ends)])
+    names = [key.replace("_accuracy", "").replace("_top5", " top-5").replace("_", " ") for key in keys]
     kept = number(run.result.get("selected_epoch"))
-    names = [re.sub("_accuracy$", "", key).replace("_top5", " top-5").replace("_", " ") for key in keys]
-    chosen = next((i for i, epoch in enumerate(shown) if epoch == kept), None)
+    chosen = numbered.index(kept) if kept in numbered else None
     return Table(["epoch", *names, *(f"energy of {v}" for v in ends)], rows, chosen=chosen)
 
 
@@ -224,21 +207,20 @@ def write_comparison(folder: Path) -> Path:
             "runs": {str(row.get("algorithm", "?")): _links(row, folder) for row in rows},
         }
     title = "Algorithms compared" + _setting(config)
-    return write(files.path / "report.html", "comparison.html", title=title, eyebrow="deeppc comparison", **content)
+    return write(files.report, "comparison.html", title=title, eyebrow="deeppc comparison", **content)
 
 
 def _ranking(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One line for each algorithm, in the order of the comparison."""
-    keys = sorted(_scores(rows), key=lambda key: not key.startswith("test_"))
+    keys = _scores(rows)
     names = [_NAMES.get(key, key.replace("_accuracy", "").replace("_", " ")) for key in keys]
     body = []
     for row in rows:
-        scores = [_spread(key, numbers(row.get(key))) for key in keys]
-        seconds = numbers(row.get("seconds"))
-        seeds, diverged = max([len(numbers(row.get(key))) for key in keys] or [0]), len(_listed(row, "diverged"))
-        lost = f" ({diverged} diverged)" if diverged else ""
-        time = duration(float(seconds.mean()) if seconds.size else None)
-        body.append([row.get("algorithm", "?"), *scores, time, f"{seeds}{lost}"])
+        scores, seconds = {key: numbers(row.get(key)) for key in keys}, numbers(row.get("seconds"))
+        seeds, diverged = max(map(len, scores.values()), default=0), len(_listed(row, "diverged"))
+        n = f"{seeds} ({diverged} diverged)" if diverged else str(seeds)
+        time = duration(seconds.mean() if seconds.size else None)
+        body.append([row.get("algorithm", "?"), *(_spread(*score) for score in scores.items()), time, n])
     return Table(["algorithm", *names, "time", "n"], body)
 
 
@@ -251,12 +233,10 @@ def _spread(key: str, values: Iterable[float]) -> str:
 
 def _links(row: Mapping[str, Any], folder: Path) -> Markup:
     """Links to the runs' own reports; a run without one is only named."""
-    links = []
-    for run in _listed(row, "runs") + _listed(row, "diverged"):
-        report = RunFolder(folder / run).report
-        link = Markup('<a href="{}">{}</a>').format(quote(f"{run}/{report.name}"), run)
-        links.append(link if report.is_file() else run)
-    return Markup("<br>").join(links)
+    runs = {run: RunFolder(folder / run).report for run in _listed(row, "runs") + _listed(row, "diverged")}
+    link = Markup('<a href="{}">{}</a>')
+    shown = [link.format(quote(f"{run}/{page.name}"), run) if page.is_file() else run for run, page in runs.items()]
+    return Markup("<br>").join(shown)
 
 
 def _listed(row: Mapping[str, Any], key: str) -> list[str]:
@@ -270,12 +250,3 @@ def _of(part: object, whole: object) -> str:
     if not math.isfinite(a):
         return UNKNOWN
     return f"{a:g} of {b:g}" if math.isfinite(b) else f"{a:g}"
-
-
-def _fixed(value: object) -> str:
-    x = number(value)
-    return f"{x:.4f}" if math.isfinite(x) else UNKNOWN
-
-
-def _part(x: float) -> str:
-    return f"{100 * x:.2g}%" if x >= 0.001 else scientific(x)

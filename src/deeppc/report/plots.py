@@ -21,10 +21,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from deeppc.diagnostics.calibration import Reliability
@@ -88,21 +86,15 @@ def hue(i: int) -> str:
 
 def by_depth(n: int) -> list[tuple[float, ...]]:
     """Return a colour for each of ``n`` nodes, from the cool input to the hot output, all readable on white."""
-    plasma = matplotlib.colormaps["plasma"]
-    return [tuple(plasma(x)) for x in np.linspace(0.02, 0.76, n)] if n > 1 else [tuple(plasma(0.76))]
-
-
-def heat() -> ListedColormap:
-    """Return inferno without its black and white ends, neither of which is to be taken for paper or ink."""
-    return ListedColormap(matplotlib.colormaps["inferno"](np.linspace(0.08, 0.96, 256)))
+    return [tuple(colour) for colour in matplotlib.colormaps["plasma"](np.linspace(0.76, 0.02, n)[::-1])]
 
 
 def log_axis(axes: Axes, which: str, low: float | None = None, high: float | None = None, ticks: int = 7) -> None:
     """Make the axis ``x`` or ``y`` logarithmic, from ``10**low`` to ``10**high`` if given, without minor ticks."""
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axes.set(**{f"{which}scale": "log"})
     if low is not None and high is not None:
-        (axes.set_xlim if which == "x" else axes.set_ylim)(10.0**low, 10.0**high)
-    axis = _axis(axes, which)
+        axes.set(**{f"{which}lim": (10.0**low, 10.0**high)})
+    axis = getattr(axes, f"{which}axis")
     axis.set_major_locator(LogLocator(base=10, numticks=ticks))
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"10{f'{math.log10(x):.3g}'.translate(SUPERSCRIPTS)}"))
     axis.set_minor_locator(NullLocator())
@@ -110,7 +102,7 @@ def log_axis(axes: Axes, which: str, low: float | None = None, high: float | Non
 
 def percent_axis(axes: Axes, which: str, ticks: int = 6) -> None:
     """Write the fractions of an axis as per cent."""
-    axis = _axis(axes, which)
+    axis = getattr(axes, f"{which}axis")
     axis.set_major_locator(MaxNLocator(nbins=ticks, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
 
@@ -120,8 +112,7 @@ def epoch_axis(axes: Axes, numbers: Sequence[float] | FloatArray) -> None:
     first, last = float(min(numbers)), float(max(numbers))
     air = 0.5 if first == last else 0.02 * (last - first)
     axes.set_xlim(first - air, last + air)
-    steps = MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1).tick_values(first, last)
-    axes.set_xticks([step for step in steps if first <= step <= last and step == int(step)])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     axes.set_xlabel("epoch")
 
 
@@ -145,9 +136,8 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     is written, counted from the last.
     """
     figure = axes.get_figure(root=True)
-    engine = figure.get_layout_engine() if figure else None
     assert figure is not None
-    if engine is not None:
+    if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
     point = figure.dpi / 72  # pixels
     gap, box = 1.2 * SMALL * point, axes.get_window_extent()
@@ -163,25 +153,17 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
 
 
 def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return places near ``wanted``, at least ``gap`` apart and within bounds, moved as little as can be.
+    """Return places near ``wanted``, at least ``gap`` apart and within bounds, the farthest moved as little as can be.
 
-    Least squares under order: with ``k * gap`` taken off the k-th from below this is isotonic regression, which
-    pooling neighbours that are out of order solves.
+    With ``k * gap`` taken off the k-th from below they only have to rise, and halfway between the highest before and
+    the lowest after is the nearest sequence that does.
     """
-    order = np.argsort(wanted, kind="stable")
-    pools: list[tuple[float, int]] = []  # mean and size
-    for k, i in enumerate(order):
-        mean, size = wanted[i] - k * gap, 1
-        while pools and pools[-1][0] > mean:
-            before, n = pools.pop()
-            mean, size = (mean * size + before * n) / (size + n), size + n
-        pools.append((mean, size))
-    ceiling = max(low, high - (len(wanted) - 1) * gap)
-    relaxed = [min(max(mean, low), ceiling) for mean, size in pools for _ in range(size)]
-    places = [0.0] * len(wanted)
-    for k, i in enumerate(order):
-        places[i] = relaxed[k] + k * gap
-    return places
+    order, steps = np.argsort(wanted, kind="stable"), gap * np.arange(len(wanted))
+    packed = np.asarray(wanted)[order] - steps
+    highest, lowest = np.maximum.accumulate(packed), np.minimum.accumulate(packed[::-1])[::-1]
+    places = np.empty(len(wanted))
+    places[order] = np.clip((highest + lowest) / 2, low, max(low, high - gap * (len(wanted) - 1))) + steps
+    return places.tolist()
 
 
 def svg(figure: Figure) -> str:
@@ -197,11 +179,9 @@ def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     vector, pixels = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
     with replacing(vector) as temporary:
         temporary.write_text(svg(figure), encoding="utf-8")
-    engine = figure.get_layout_engine()
-    figure.set_layout_engine("none")  # once is enough, and takes most of the time
+    figure.set_layout_engine("none")  # it has been laid out, which takes most of the time
     with styled(), replacing(pixels) as temporary:
         figure.savefig(temporary, format="png", dpi=160, facecolor="white")
-    figure.set_layout_engine(engine)
     return vector, pixels
 
 
@@ -262,14 +242,13 @@ def energy_shares(metrics: Metrics) -> Figure:
     low, floor = _floor(table.values)
     log_axis(axes, "y", low, 0.15)
     axes.set_ylabel("share of energy")
-    colours = dict(zip(table.nodes, by_depth(len(table.nodes)), strict=True))
     epoch_axis(below[0] if below else axes, table.epochs)
     accuracy_behind(axes, metrics)
     if below:
         below[0].set_ylim(min(0.0, math.floor(10 * float(np.nanmin(cosine.values))) / 10) - 0.02, 1.04)
         below[0].set_ylabel("cosine with backprop")
-        label_ends(below[0], _node_lines(below[0], cosine, colours))
-    label_ends(axes, _node_lines(axes, table, colours, floor))
+        _lines_by_node(below[0], cosine, table.nodes)
+    _lines_by_node(axes, table, table.nodes, floor)
     return figure
 
 
@@ -285,7 +264,7 @@ def gaps(metrics: Metrics) -> Figure:
     log_axis(axes, "y", math.floor(low - 0.05), max(math.ceil(high + 0.05), math.floor(low) + 2))
     axes.set_ylabel("gap ratio")
     epoch_axis(axes, table.epochs)
-    label_ends(axes, _node_lines(axes, table, dict(zip(table.nodes, by_depth(len(table.nodes)), strict=True))))
+    _lines_by_node(axes, table, table.nodes)
     return figure
 
 
@@ -321,7 +300,7 @@ def profiles(runs: Mapping[str, Metrics]) -> Figure:
 
 def depths(n: int) -> FloatArray:
     """Return the places of ``n`` nodes from the output at 0 to the input at 1."""
-    return np.linspace(0.0, 1.0, n) if n > 1 else np.zeros(1)
+    return np.linspace(0.0, 1.0, n)
 
 
 def name_depths(axes: Axes, networks: Sequence[Sequence[str]]) -> None:
@@ -382,11 +361,9 @@ def heat_map(trace: EnergyTrace) -> Figure:
     figure = sheet(title, "hatched: no energy yet; ring: where the wave is due", height=height)
     axes = figure.subplots()
     axes.grid(False)
-    steps = energy.shape[1]
-    hatched: dict[str, Any] = {"facecolor": "#f8f9fa", "edgecolor": "#ced4da", "hatch": "////", "linewidth": 0}
-    axes.add_patch(Rectangle((-0.5, -0.5), steps, n, **hatched))
+    axes.patch.set(facecolor="#f8f9fa", edgecolor="#ced4da", hatch="////", linewidth=0)
     cells = wave(axes, energy)
-    due = np.array([(a, y) for y, a in enumerate(trace.arrival) if a < steps])
+    due = np.array([(step, y) for y, step in enumerate(trace.arrival) if step < energy.shape[1]])
     for colour, linewidth in ((INK, 2.6), ("white", 1.1)):  # a dark rim, to be seen on the bright cells too
         axes.scatter(due[:, 0], due[:, 1], s=16, facecolor="none", edgecolor=colour, linewidth=linewidth, label="due")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
@@ -400,7 +377,8 @@ def wave(axes: Axes, energy: FloatArray, **options: Any) -> Any:
     """Draw energies (nodes, steps) as a map of their logarithms, blank where there is none; for :func:`heat_scale`."""
     shown = np.ma.masked_invalid(np.log10(positive(energy)))
     steps, nodes = np.arange(energy.shape[1]), np.arange(energy.shape[0])
-    return axes.pcolormesh(steps, nodes, shown, cmap=heat(), shading="nearest", **options)
+    inferno = matplotlib.colormaps["inferno"](np.linspace(0.08, 0.96, 256))  # its ends look like ink and paper
+    return axes.pcolormesh(steps, nodes, shown, cmap=ListedColormap(inferno), shading="nearest", **options)
 
 
 def heat_scale(figure: Figure, cells: Any, beside: Sequence[Axes]) -> None:
@@ -433,10 +411,6 @@ def reliability(tables: Mapping[str, Reliability]) -> Figure:
 # --- their parts -----------------------------------------------------------------------------------------------------
 
 
-def _axis(axes: Axes, which: str) -> Axis:
-    return axes.xaxis if which == "x" else axes.yaxis
-
-
 def dot(x: FloatArray) -> dict[str, Any]:
     """A single epoch is a dot, which a line would not show."""
     return {"marker": "o" if len(x) == 1 else ""}
@@ -452,35 +426,34 @@ def _floor(values: FloatArray) -> tuple[float, float]:
 
     At least two decades, so that an even spread looks even.
     """
-    positive = values[values > 0]
-    lowest = math.log10(positive.min()) if positive.size else -2.0
-    low = min(-2.0, math.floor(lowest - 0.05))
+    low = min(-2.0, math.floor(math.log10(values[values > 0].min(initial=1.0)) - 0.05))
     if not (values == 0).any():
         return low, math.nan
     low -= max(1.0, 0.06 * -low)
     return low, 10.0 ** (low * 0.985)
 
 
-def _node_lines(axes: Axes, table: ByNode, colours: Mapping[str, Any], floor: float = math.nan) -> list[End]:
-    """Draw a line for each node and return the ends. Values of 0 stand on the floor, where there is one.
+def _lines_by_node(axes: Axes, table: ByNode, network: Sequence[str], floor: float = math.nan) -> None:
+    """Draw and name a line for each node, coloured by its place in the network. On a floor, values of 0 stand on it.
 
     Nodes whose lines end on the floor share one name, from the first to the last of them.
     """
+    colours = dict(zip(network, by_depth(len(network)), strict=True))
     ends: list[End] = []
-    unreached: list[End] = []
+    unreached: list[str] = []
     for v, y in zip(table.nodes, table.values.T, strict=True):
         colour, zero = colours.get(v, GREY), (y == 0) & math.isfinite(floor)
         axes.plot(table.epochs, np.where(zero, np.nan, y), color=colour, label=v, **dot(table.epochs))
         _mark_unreached(axes, table.epochs[zero], floor, colour)
-        known = np.flatnonzero(np.isfinite(y))
-        if known.size:
-            on_floor = bool(zero[known[-1]])
-            end = (v, colour, float(table.epochs[known[-1]]), floor if on_floor else float(y[known[-1]]))
-            (unreached if on_floor else ends).append(end)
+        last = max(np.flatnonzero(np.isfinite(y)), default=None)
+        if last is not None and zero[last]:
+            unreached.append(v)
+        elif last is not None:
+            ends.append((v, colour, float(table.epochs[last]), float(y[last])))
     if unreached:
-        (first, *rest), last = unreached[0], unreached[-1][0]
-        ends.insert(0, (first if first == last else f"{first}…{last}", *rest))
-    return ends
+        name = "…".join(dict.fromkeys((unreached[0], unreached[-1])))
+        ends.insert(0, (name, colours[unreached[0]], float(table.epochs[-1]), floor))
+    label_ends(axes, ends)
 
 
 def _mark_unreached(axes: Axes, x: FloatArray, floor: float, colour: Any) -> None:

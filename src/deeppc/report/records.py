@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Read one record per epoch, in order. A torn line is skipped; an epoch that a resumed run repeated counts once."""
-    records = [record for line in _text(RunFolder(folder).metrics_path).splitlines() if (record := _object(line))]
+    lines = _text(RunFolder(folder).metrics_path).splitlines()
+    records = [record for line in lines if (record := _object(line))]
     numbered = {float(epoch): record for epoch, record in zip(epochs(records), records, strict=True)}
     return [numbered[epoch] for epoch in sorted(numbered)]
 
@@ -111,17 +112,17 @@ def series(metrics: Metrics, key: str) -> FloatArray:
 
 def energy_shares(metrics: Metrics) -> ByNode:
     """Return each node's share of the energy, 0 where none came, over the epochs that know any."""
-    return _by_node(metrics, [shares(_numbers_of(record, "energy")) for record in metrics])
+    return _by_node(metrics, "energy", shares)
 
 
 def cosines(metrics: Metrics) -> ByNode:
     """Return the cosine of each node's update with backprop's, over the epochs that recorded any."""
-    return _by_node(metrics, [_within(_numbers_of(record, "bp_cosine"), -1.0, 1.0) for record in metrics])
+    return _by_node(metrics, "bp_cosine", lambda values: _within(values, -1.0, 1.0))
 
 
 def gap_ratios(metrics: Metrics) -> ByNode:
     """Return the gap ratios, over the epochs that recorded any; nan where it is 0 or inf, which have no logarithm."""
-    return _by_node(metrics, [_within(_numbers_of(record, "gap_ratio"), TINIEST, 1 / TINIEST) for record in metrics])
+    return _by_node(metrics, "gap_ratio", lambda values: _within(values, TINIEST, 1 / TINIEST))
 
 
 def numbers(value: object) -> FloatArray:
@@ -139,13 +140,12 @@ def _within(values: Mapping[str, float], low: float, high: float) -> dict[str, f
     return {v: value if low <= value <= high else math.nan for v, value in values.items()}
 
 
-def _numbers_of(record: Mapping[str, Any], key: str) -> dict[str, float]:
-    return {v: number(value) for v, value in mapping(record.get(key)).items()}
-
-
-def _by_node(metrics: Metrics, tables: Sequence[Mapping[str, float]]) -> ByNode:
-    pairs = zip(epochs(metrics), tables, strict=True)
-    known = [(epoch, table) for epoch, table in pairs if any(map(math.isfinite, table.values()))]
+def _by_node(metrics: Metrics, key: str, convert: Callable[[dict[str, float]], dict[str, float]]) -> ByNode:
+    known = []
+    for epoch, record in zip(epochs(metrics), metrics, strict=True):
+        table = convert({v: number(value) for v, value in mapping(record.get(key)).items()})
+        if any(map(math.isfinite, table.values())):
+            known.append((epoch, table))
     nodes = tuple(dict.fromkeys(v for _, table in known for v in table))
     values = np.array([[table.get(v, math.nan) for v in nodes] for _, table in known])
     return ByNode(np.array([epoch for epoch, _ in known]), nodes, values.reshape(len(known), len(nodes)))

@@ -43,8 +43,11 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown, ending in a newline."""
-        head = [_line(self.columns), "|" + " --- |" * len(self.columns)]
-        table = "\n".join([*head, *map(_line, self.rows)])
+
+        def line(cells: Sequence[object]) -> str:
+            return "| " + " | ".join(text(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+        table = "\n".join([line(self.columns), "|" + " --- |" * len(self.columns), *map(line, self.rows)])
         return "\n\n".join(filter(None, [self.title and f"**{self.title}**", table, self.note])) + "\n"
 
     def csv(self) -> str:
@@ -70,13 +73,10 @@ class Table:
     def html(self) -> Markup:
         """Return the table as an HTML element that scrolls within its page; the title is left to the page."""
         head = Markup().join(Markup('<th scope="col">{}</th>').format(name) for name in self.columns)
-        body = Markup().join(
-            Markup("<tr{}>{}</tr>\n").format(
-                Markup(' class="chosen"') if i == self.chosen else "",
-                Markup().join(Markup("<td>{}</td>").format(_html(cell)) for cell in row),
-            )
-            for i, row in enumerate(self.rows)
-        )
+        body = Markup()
+        for i, row in enumerate(self.rows):
+            cells = Markup().join(Markup("<td>{}</td>").format("" if cell is None else cell) for cell in row)
+            body += Markup('<tr class="chosen">{}</tr>\n' if i == self.chosen else "<tr>{}</tr>\n").format(cells)
         table = Markup('<table class="numbers"><thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table>')
         note = Markup('<p class="small">{}</p>').format(self.note) if self.note else ""
         return Markup('<div class="scroll" tabindex="0">{}</div>{}').format(table.format(head, body), note)
@@ -133,24 +133,11 @@ def duration(seconds: object) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def spread(values: Iterable[float]) -> tuple[float, float | None]:
-    """Return the mean and the sample standard deviation (of n - 1), which a single value has not."""
-    found = list(values)
-    return statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None
-
-
 def mean_and_deviation(values: Iterable[float], digits: int = 2, scale: float = 1.0) -> str:
-    """``45.91 ± 0.52`` of the values times ``scale``; one value has no deviation, and none at all is a dash."""
+    """``45.91 ± 0.52``, with the sample deviation (of n - 1), of the values times ``scale``.
+
+    One value has no deviation, and none at all is a dash.
+    """
     found = [scale * value for value in values]
-    if not found:
-        return UNKNOWN
-    mean, deviation = spread(found)
-    return f"{mean:.{digits}f}" if deviation is None else f"{mean:.{digits}f} ± {deviation:.{digits}f}"
-
-
-def _line(cells: Sequence[object]) -> str:
-    return "| " + " | ".join(text(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-
-
-def _html(cell: object) -> object:
-    return "" if cell is None else cell
+    deviation = f" ± {statistics.stdev(found):.{digits}f}" if len(found) > 1 else ""
+    return f"{statistics.fmean(found):.{digits}f}{deviation}" if found else UNKNOWN

@@ -15,7 +15,14 @@ DEEPEST = 4  # mappings within mappings that are still spelt out
 
 
 def render(template: str, **content: Any) -> str:
-    """Fill a template of this folder."""
+    """Fill a template of this folder.
+
+    ``sections.html`` is the generic page: ``title``, ``eyebrow`` (above the title), ``lead`` (paragraphs), ``notes``
+    (pairs of words and good, warn, bad or ""), ``numbers`` (a mapping, shown as cards) and ``sections``, pairs of a
+    heading and its blocks: a string is a paragraph, a mapping a list of facts, and there are
+    :class:`~deeppc.report.pages.Picture`, :class:`~deeppc.report.tables.Table` and ``Markup``. Only ``title`` and
+    ``sections`` are required.
+    """
     return _ENVIRONMENT.get_template(template).render(content)
 
 
