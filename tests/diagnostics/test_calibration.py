@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from deeppc.data import Batches, load
+from deeppc.data import Batches
 from deeppc.diagnostics.calibration import ada_ece, answers, fit_temperature, reliability
 
 
@@ -132,11 +132,10 @@ def test_what_cannot_be_measured_is_refused(logits, labels, message):
         ada_ece(logits, labels, bins=0)
 
 
-def test_answers_are_those_of_the_net_at_test_time_and_its_modes_are_kept():
-    dataset = load("digits")
-    net = nn.Sequential(nn.Flatten(), nn.Linear(1024, 10), nn.BatchNorm1d(10), nn.Dropout(0.5))
+def test_answers_are_those_of_the_net_at_test_time_and_its_modes_are_kept(dataset):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(256, 10), nn.BatchNorm1d(10), nn.Dropout(0.5))
     net[2].eval()
-    batches = Batches(dataset.test, dataset, batch_size=100, augment=False, shuffle=False)
+    batches = Batches(dataset.test, dataset, batch_size=25, augment=False, shuffle=False)
     logits, labels = answers(net, batches)
     assert [module.training for module in net] == [True, True, False, True]
     assert torch.equal(labels, dataset.test.labels)

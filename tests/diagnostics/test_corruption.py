@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from deeppc.data import Split, load
+from deeppc.data import Split
 from deeppc.diagnostics import corruption
 from deeppc.diagnostics.calibration import ada_ece
 from deeppc.diagnostics.corruption import KINDS, LEVELS, corrupt, corrupt_split, under_corruption
@@ -128,13 +128,9 @@ def test_bad_arguments_are_named(images, kind, level, message):
 # --- a split, and a network on it ------------------------------------------------------------------------------------
 
 
-def few(dataset, n=60):
-    return Split(dataset.test.images[:n], dataset.test.labels[:n])
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_split_is_corrupted_as_its_images_are_whatever_the_chunks(kind, monkeypatch):
-    split = few(load("digits"))
+def test_a_split_is_corrupted_as_its_images_are_whatever_the_chunks(kind, dataset, monkeypatch):
+    split = dataset.test
     expected = (255 * corrupt(split.images.float() / 255, kind, 0.3, seed=4)).round().byte()
     for chunk in (7, 1000):
         monkeypatch.setattr(corruption, "CHUNK", chunk)
@@ -146,15 +142,13 @@ def test_a_split_is_corrupted_as_its_images_are_whatever_the_chunks(kind, monkey
 
 
 @pytest.fixture
-def digits_net():
+def net(dataset):
     torch.manual_seed(0)
-    dataset = load("digits")
-    return dataset, build("mlp", classes=10, in_shape=dataset.in_shape, width=0.1, norm="bf")
+    return build("mlp", classes=10, in_shape=dataset.in_shape, width=0.1, norm="bf")
 
 
-def test_scores_are_those_of_a_naive_evaluation(digits_net):
-    dataset, net = digits_net
-    split = few(dataset)
+def test_scores_are_those_of_a_naive_evaluation(dataset, net):
+    split = dataset.test
     scores = under_corruption(net, split, ["contrast", "occlusion"], [0.0, 0.5], dataset=dataset, temperature=0.2)
     assert [(s.kind, s.level) for s in scores] == [*product(["contrast", "occlusion"], [0.0, 0.5])]
     assert net.training
@@ -168,20 +162,18 @@ def test_scores_are_those_of_a_naive_evaluation(digits_net):
         assert score.ada_ece == pytest.approx(ada_ece(logits / 0.2, split.labels), abs=1e-5)
 
 
-def test_everything_by_default_and_the_same_again(digits_net):
-    dataset, net = digits_net
-    scores, again = (under_corruption(net, few(dataset, 20), dataset=dataset) for _ in range(2))
+def test_everything_by_default_and_the_same_again(dataset, net):
+    split = Split(dataset.test.images[:20], dataset.test.labels[:20])
+    scores, again = (under_corruption(net, split, dataset=dataset) for _ in range(2))
     assert [(s.kind, s.level) for s in scores] == [*product(KINDS, LEVELS)]
     assert again == scores
 
 
-def test_mistakes_are_found_before_anything_is_computed(digits_net):
-    dataset, _ = digits_net
-
+def test_mistakes_are_found_before_anything_is_computed(dataset):
     class Forbidden(nn.Linear):
         def forward(self, x):
             pytest.fail("it was asked")
 
     for wrong in ({"kinds": ["contrast", "fog"]}, {"levels": [0.1, 2.0]}, {"temperature": 0.0}):
         with pytest.raises(ValueError, match=r"fog|2\.0|temperature"):
-            under_corruption(Forbidden(1, 1), few(dataset), dataset=dataset, **wrong)
+            under_corruption(Forbidden(1, 1), dataset.test, dataset=dataset, **wrong)

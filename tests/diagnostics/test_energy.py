@@ -2,8 +2,6 @@
 
 import copy
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -123,8 +121,3 @@ def test_the_shares_of_a_trace_are_those_of_each_step_and_backprop_has_none():
 )
 def test_shares_by_hand(energy, expected):
     assert shares(energy) == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
-
-
-def test_the_library_does_not_load_matplotlib():
-    code = "import sys, deeppc, deeppc.diagnostics; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,16 +14,7 @@ from torch import nn
 
 from deeppc import Algorithm, Chain
 from deeppc.core.norm import thaw
-from deeppc.diagnostics.updates import (
-    Similarity,
-    Updates,
-    backprop_for,
-    compare_updates,
-    compare_with_backprop,
-    diagnose,
-    gap_ratios,
-    probe,
-)
+from deeppc.diagnostics.updates import Updates, compare_updates, compare_with_backprop, diagnose, gap_ratios, probe
 
 ALGORITHMS = ["bp", "pc", "pc+s+f+cn", "ipc+s"]
 NETS = {"chain": lambda: mlp(5), "residual": lambda: residual(2, aux=True), "images": vgg}
@@ -52,43 +44,24 @@ def everything():
     return Chain(first, second, nn.Linear(6, 3))
 
 
-def snapshot(net):
-    held = {name: value.clone() for name, value in net.state_dict().items()}
-    return held, torch.get_rng_state()
-
-
-def assert_untouched(net, before):
-    held, stood = before
-    assert net.state_dict().keys() == held.keys()
-    for name, value in net.state_dict().items():
-        assert torch.equal(value, held[name]), name
-    assert torch.equal(torch.get_rng_state(), stood)
-
-
+@pytest.mark.parametrize("refused", [False, True], ids=["", "refused"])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_probe_changes_nothing(name):
+def test_a_probe_changes_nothing(name, refused):
     net = everything()
     inputs, targets = batch(net, dtype=torch.float32)
     marked = next(net.parameters())
     marked.grad = mark = torch.full_like(marked, 7.0)
-    buffers = list(net.buffers())
-    before = snapshot(net)
-    probe(Algorithm.parse(name), net, inputs, targets)
-    assert_untouched(net, before)
+    buffers, random = list(net.buffers()), torch.get_rng_state()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(ValueError, match="class indices from 0 to 2") if refused else nullcontext():
+        probe(Algorithm.parse(name), net, inputs, targets + 3 * refused)
+    assert net.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert all(a is b for a, b in zip(net.buffers(), buffers, strict=True))
+    assert torch.equal(torch.get_rng_state(), random)
     assert marked.grad is mark
     assert (mark == 7.0).all()
     assert all(p.grad is None for p in net.parameters() if p is not marked)
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_refused_batch_changes_nothing_either(name):
-    net = everything()
-    inputs, targets = batch(net, dtype=torch.float32)
-    before = snapshot(net)
-    with pytest.raises(ValueError, match="class indices from 0 to 2"):
-        probe(Algorithm.parse(name), net, inputs, targets + 3)
-    assert_untouched(net, before)
 
 
 @pytest.mark.parametrize("name", ["bp", "pc", "pc+s+f"])
@@ -97,7 +70,7 @@ def test_it_is_what_a_training_step_would_have_got(name):
     inputs, targets = batch(net)
     algo = Algorithm.parse(name)
     found = probe(algo, net, inputs, targets)
-    expected = gradients(algo, copy.deepcopy(net), inputs, targets)
+    expected = gradients(algo, net, inputs, targets)
     for v, updates in found.updates.items():
         for (weight, _), update in zip(net.nodes[v].named_parameters(), updates, strict=True):
             assert torch.equal(update, expected[f"nodes.{v}.{weight}"])
@@ -127,10 +100,6 @@ def test_only_nodes_that_learn_are_here():
         probe(Algorithm.parse("pc"), net, *batch(net, dtype=torch.float32))
 
 
-def test_backprop_has_the_same_loss():
-    assert backprop_for(Algorithm.parse("pc+s+f", loss="cross_entropy")) == Algorithm.parse("bp", loss="cross_entropy")
-
-
 @pytest.mark.parametrize(
     ("drift", "energy", "ratio"),
     [(3.0, 2.0, 1.5), (0.0, 2.0, 0.0), (1.0, 0.0, math.inf), (0.0, 0.0, math.nan), (1.0, -1.0, math.nan)],
@@ -150,27 +119,25 @@ def test_updates_side_by_side_by_hand():
     assert compared([None, a[1]], b) == pytest.approx((0.8, 0.4))  # (0, 0, 4)
 
 
-@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1e30])
+@pytest.mark.parametrize("scale", [1e-40, 1e-30, 1e30])
 def test_no_scale_is_too_small_or_too_large_to_compare(scale):
     a = torch.tensor([1.0, 2.0, -3.0])
-    found = compared([a * scale], [a])
-    assert found.cosine == pytest.approx(1.0, abs=0.2 if scale == 1e-44 else 1e-6)  # 1e-44 is 7 steps of float32
-    assert found.size == pytest.approx(scale, rel=0.2 if scale == 1e-44 else 1e-6)
+    assert compared([a * scale], [a]) == pytest.approx((1.0, scale), rel=1e-4)
 
 
-def test_what_has_no_direction():
-    one, zero, bad = [torch.ones(2)], [torch.zeros(2)], [torch.tensor([1.0, math.nan])]
-    for found, size in (
-        (compared(zero, one), 0.0),
-        (compared([None], one), 0.0),
-        (compared(one, zero), math.nan),
-        (compared(zero, zero), math.nan),
-        (compared(bad, one), math.nan),
-        (compared(one, [torch.tensor([1.0, math.inf])]), math.nan),
-    ):
-        assert isinstance(found, Similarity)
-        assert math.isnan(found.cosine)
-        assert found.size == pytest.approx(size, nan_ok=True)
+@pytest.mark.parametrize(
+    ("a", "b", "size"),
+    [
+        (torch.zeros(2), torch.ones(2), 0.0),
+        (None, torch.ones(2), 0.0),
+        (torch.ones(2), torch.zeros(2), math.nan),
+        (torch.zeros(2), torch.zeros(2), math.nan),
+        (torch.tensor([1.0, math.nan]), torch.ones(2), math.nan),
+        (torch.ones(2), torch.tensor([1.0, math.inf]), math.nan),
+    ],
+)
+def test_what_has_no_direction(a, b, size):
+    assert compared([a], [b]) == pytest.approx((math.nan, size), nan_ok=True)
 
 
 # --- compared with backprop ----------------------------------------------------------------------------------------
@@ -194,24 +161,16 @@ def test_spiking_precision_and_forward_update_with_alpha_0_are_parallel_to_backp
     assert sizes == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("make", NETS.values(), ids=NETS)
-def test_the_steps_of_ipc_add_up_to_backprop(make):
+@pytest.mark.parametrize("make", [*NETS.values(), with_dropout], ids=[*NETS, "dropout"])
+@pytest.mark.parametrize(("name", "options"), [("bp", {}), ("ipc+s", {"alpha": 0.0, "lr_x": 1.0})])
+def test_backprop_and_the_sum_of_ipc_steps_are_backprop(make, name, options):
     torch.manual_seed(0)
     net = make().double()
-    inputs, targets = batch(net)
-    algo = Algorithm.parse("ipc+s", alpha=0.0, lr_x=1.0)
-    cosines, sizes = cosines_and_sizes(algo, net, inputs, targets)
-    assert list(cosines.values()) == pytest.approx([1.0] * len(cosines), abs=1e-12)
-    assert list(sizes.values()) == pytest.approx([1.0] * len(sizes), abs=1e-12)
+    found = compare_with_backprop(Algorithm.parse(name, **options), net, *batch(net))
+    assert np.array(list(found.values())) == pytest.approx(1.0, abs=1e-12)  # cosines and sizes
 
 
-def test_backprop_is_parallel_to_itself():
-    net = with_dropout()
-    found, _ = cosines_and_sizes(Algorithm.parse("bp"), net, *batch(net, dtype=torch.float32))
-    assert found == pytest.approx(dict.fromkeys(net.nodes, 1.0))
-
-
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(net=dags(), algo=algorithms(families=("pc",)))
 def test_it_is_what_numpy_makes_of_the_naive_engine_and_of_backward(net, algo):
     inputs, targets = batch(net, shape=(4,))
@@ -229,15 +188,6 @@ def test_it_is_what_numpy_makes_of_the_naive_engine_and_of_backward(net, algo):
         if len(a) != len(b) or min(np.linalg.norm(a), np.linalg.norm(b)) < 1e-9:
             continue  # not reached, or rounding noise of the naive engine's activities
         assert cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5)
-
-
-def test_a_node_that_the_wave_has_not_reached_has_no_direction():
-    net = mlp(4)
-    inputs, targets = batch(net, dtype=torch.float32)
-    algo = Algorithm.parse("pc", T=1)
-    cosines, sizes = cosines_and_sizes(algo, net, inputs, targets)
-    assert [math.isnan(cosines[v]) for v in "1234"] == [True, True, False, False]
-    assert [sizes[v] for v in "12"] == [0.0, 0.0]
 
 
 def test_updates_too_small_for_float32_to_square_have_a_direction():
@@ -305,12 +255,6 @@ def test_without_the_forward_update_the_last_layer_has_the_larger_gap():
     assert standard == pytest.approx(100 * forward)
 
 
-def test_a_node_that_the_wave_has_not_reached_has_none():
-    net = mlp(4)
-    found = gap_ratios(probe(Algorithm.parse("pc", T=1), net, *batch(net, dtype=torch.float32)))
-    assert [math.isnan(found[v]) for v in "1234"] == [True, True, False, False]
-
-
 @pytest.mark.parametrize("name", ["bp", "ipc+s"])
 def test_others_than_pc_have_no_gap_ratio(name):
     net = mlp(2)
@@ -321,21 +265,17 @@ def test_others_than_pc_have_no_gap_ratio(name):
 # --- the record of a run --------------------------------------------------------------------------------------------
 
 
-def test_a_record_has_what_theory_says():
-    """With alpha = 0, pc+s+f is backprop up to lr_x^arrival (1 - lr_x)."""
-    net = mlp(4).double()
-    record = diagnose(Algorithm.parse("pc+s+f", alpha=0.0, lr_x=0.3), net, *batch(net))
-    expected = {v: 0.3 ** net.arrival[v] * (0.7 if v != net.output else 1.0) for v in net.nodes}
-    assert record["bp_cosine"] == pytest.approx(dict.fromkeys(net.nodes, 1.0))
-    assert record["bp_size"] == pytest.approx(expected)
-    assert all(value > 0 for value in record["gap_ratio"].values())
+def test_a_record_of_a_node_that_the_wave_has_not_reached_is_written_in_words():
+    net = mlp(4)
+    record = diagnose(Algorithm.parse("pc", T=1), net, *batch(net, dtype=torch.float32))
+    for v in "12":
+        assert [record[key][v] for key in ("bp_cosine", "bp_size", "gap_ratio")] == ["nan", 0.0, "nan"]
+    for v in "34":
+        assert all(record[key][v] > 0 for key in ("bp_cosine", "bp_size", "gap_ratio"))
 
 
-def test_a_record_of_backprop_has_no_gap_and_what_is_not_finite_is_written_as_words():
+def test_a_record_of_backprop_has_no_gap():
     net = mlp(3)
-    data = batch(net, dtype=torch.float32)
-    record = diagnose(Algorithm.parse("bp"), net, *data)
+    record = diagnose(Algorithm.parse("bp"), net, *batch(net, dtype=torch.float32))
     assert list(record) == ["bp_cosine", "bp_size"]
     assert list(record["bp_size"].values()) == pytest.approx([1.0] * 3)
-    record = diagnose(Algorithm.parse("pc", T=1), net, *data)
-    assert [record[key]["1"] for key in ("bp_cosine", "bp_size", "gap_ratio")] == ["nan", 0.0, "nan"]
