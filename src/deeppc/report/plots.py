@@ -368,7 +368,7 @@ def heat_map(trace: EnergyTrace) -> Figure:
         axes.scatter(due[:, 0], due[:, 1], s=16, facecolor="none", edgecolor=colour, linewidth=linewidth, label="due")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
     rows(axes, trace.nodes)
-    axes.set_xlabel("inference step")
+    axes.set(xlabel="inference step", ylim=(-0.5, n - 0.5))
     heat_scale(figure, cells, [axes])
     return figure
 
