@@ -5,6 +5,7 @@ import pickle
 import struct
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,8 +62,10 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def write_tar(path: Path, files: dict[str, bytes]) -> Path:
+def write_tar(path: Path, files: dict[str, bytes], links: Sequence[tarfile.TarInfo] = ()) -> Path:
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for link in links:
+            archive.addfile(link)
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from deeppc.bench.timing import Tell, batch, profiled, require_writable, save, seconds, silent, step
-from deeppc.models import build
+from deeppc.models import Style, build
 from deeppc.models.resnet import resnet
 from deeppc.report import plots
 from deeppc.report.tables import Table
@@ -75,7 +75,7 @@ def run(*, rounds: int = 5, threads: int = 2, tell: Tell = silent) -> Iterator[P
     for case in CASES:
         tell(f"{case.axis}: {case.x}")
         torch.manual_seed(0)
-        net = resnet([case.blocks] * 4, width=case.width) if case.blocks else build("vgg10", width=case.width)
+        net = resnet([case.blocks] * 4, Style(width=case.width)) if case.blocks else build("vgg10", width=case.width)
         images, labels = batch(net, case.batch_size)
         steps = {name: step(name, net, images, labels, T=case.T) for name in ALGORITHMS}
         for warm_up in steps.values():

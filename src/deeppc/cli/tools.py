@@ -70,7 +70,7 @@ class Data:
     """Get a data set: deeppc data fetch cifar10."""
 
     action: Positional[Literal["fetch"]]
-    """What to do: fetch downloads the official archive, resumes where it stopped, and checks it."""
+    """What to do: fetch downloads the official archive and checks it."""
     name: Positional[str]
     """Data set: cifar10, cifar100, tiny-imagenet. (digits need no download.)"""
     data_dir: Path = Path("data")

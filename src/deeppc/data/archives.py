@@ -12,9 +12,10 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from deeppc.data.cache import Decoded, cached, fingerprint, folders, walk
+from deeppc.data.cache import Decoded, cached, walk
 from deeppc.data.registry import require_labels
 from deeppc.data.splits import Dataset, Split
 from deeppc.errors import DataError
@@ -50,7 +51,7 @@ class Archive:
     def __call__(self, data_dir: Path, labels: str) -> Dataset:
         """Load the data set from ``data_dir``, or from the cache of what was decoded there before."""
         path = self._find(data_dir)
-        arrays, classes = cached(self.name, fingerprint(path), folders(data_dir), lambda: self._decode(path))
+        arrays, classes = cached(path, lambda: self._decode(path))
         require_labels(self.name, labels, tuple(classes))
         train, test = (Split(arrays[f"{part}.images"], arrays[f"{part}.{labels}"]) for part in ("train", "test"))
         look = (self.mean, self.std, self.padding, self.flip)
@@ -83,46 +84,41 @@ def read(path: Path, root: str, wanted: Callable[[str], bool]) -> dict[str, byte
 
     ``path`` is a .tar.gz or .zip that holds the folder ``root``, or that folder itself.
     """
+    members = _of_folder if path.is_dir() else _of_zip if path.suffix == ".zip" else _of_tar
+    files = {}
     try:
-        if path.is_dir():
-            files = {file.relative_to(path).as_posix(): file for file in walk(path)}
-            return {name: file.read_bytes() for name, file in files.items() if wanted(name)}
-        if path.suffix == ".zip":
-            return dict(_read_zip(path, root, wanted))
-        return dict(_read_tar(path, root, wanted))
+        for full_name, size, content in members(path):
+            parent, _, name = full_name.removeprefix("./").partition("/")
+            if parent == root and wanted(name):
+                if size > _LARGEST:
+                    raise BadFileError(f"{name} claims {size:,} bytes, more than any official file has")
+                files[name] = content()
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise BadFileError(f"it cannot be read ({error})") from error
+    return files
 
 
-def _read_zip(path: Path, root: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+# The name of each file in a folder or archive, its size, and how to read it.
+Members = Iterator[tuple[str, int, Callable[[], bytes]]]
+
+
+def _of_folder(path: Path) -> Members:
+    for file in walk(path):
+        yield file.relative_to(path.parent).as_posix(), file.stat().st_size, file.read_bytes
+
+
+def _of_zip(path: Path) -> Members:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
-            name = _below(root, member.filename)
-            if wanted(name):
-                _refuse_giant(name, member.file_size)
-                yield name, archive.read(member)
+            yield member.filename, member.file_size, partial(archive.read, member)
 
 
-def _read_tar(path: Path, root: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def _of_tar(path: Path) -> Members:
     with gzip.open(path) as stream:
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:
-                name = _below(root, member.name)
-                file = archive.extractfile(member) if member.isreg() and wanted(name) else None
-                if file:
-                    _refuse_giant(name, member.size)
-                    yield name, file.read()
+                if member.isreg() and (file := archive.extractfile(member)):  # no links
+                    yield member.name, member.size, file.read
         # tarfile stops at its end mark; gzip compares its checksum only at the very end of the file.
         while stream.read(1 << 20):
             pass
-
-
-def _below(root: str, name: str) -> str:
-    """Return ``name`` relative to ``root``; empty when it lies elsewhere."""
-    name = name.removeprefix("./")
-    return name.removeprefix(f"{root}/") if name.startswith(f"{root}/") else ""
-
-
-def _refuse_giant(name: str, size: int) -> None:
-    if size > _LARGEST:
-        raise BadFileError(f"{name} claims {size:,} bytes, more than any official file has")

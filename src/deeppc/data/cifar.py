@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from deeppc.data.cache import Decoded
 from deeppc.data.registry import dataset
 from deeppc.data.unpickle import load_dict
 
-SHAPE, PIXELS = (3, 32, 32), 3 * 32 * 32
+SHAPE = (3, 32, 32)
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class Layout:
 
     def decode(self, files: Mapping[str, bytes]) -> Decoded:
         """Return the batches put together, with class names from the file ``meta``."""
-        meta = _unpickle(files, self.meta)
+        content = {name: _unpickle(files, name) for name in (*self.train, *self.test, self.meta)}
+        meta = content[self.meta]
         classes = {kind: _class_names(meta, f"{key[:-1]}_names", self.meta) for kind, key in self.keys.items()}
         arrays: dict[str, NDArray[Any]] = {}
         for split, names in (("train", self.train), ("test", self.test)):
-            batches = {name: _unpickle(files, name) for name in names}
-            arrays[f"{split}.images"] = np.concatenate([_images(batch, name, meta) for name, batch in batches.items()])
+            arrays[f"{split}.images"] = np.concatenate([_images(content[name], name, meta) for name in names])
             for kind, key in self.keys.items():
-                labels = [_labels(batch, key, name, len(classes[kind])) for name, batch in batches.items()]
+                labels = [_labels(content[name], key, name, len(classes[kind])) for name in names]
                 arrays[f"{split}.{kind}"] = np.concatenate(labels)
         return Decoded(arrays, classes)
 
@@ -66,8 +67,8 @@ def _class_names(meta: dict[str, Any], key: str, file: str) -> tuple[str, ...]:
 
 def _images(batch: dict[str, Any], file: str, meta: dict[str, Any]) -> NDArray[np.uint8]:
     rows = batch.get("data")
-    if not isinstance(rows, np.ndarray) or rows.shape[1:] != (PIXELS,):
-        raise BadFileError(f"{file} has no images: 'data' is not an array of rows of {PIXELS} bytes")
+    if not isinstance(rows, np.ndarray) or rows.shape[1:] != (prod(SHAPE),):
+        raise BadFileError(f"{file} has no images: 'data' is not an array of rows of {prod(SHAPE)} bytes")
     expected = meta.get("num_cases_per_batch", len(rows))  # CIFAR-10 states it, CIFAR-100 does not
     if not len(rows) or len(rows) != expected:
         raise BadFileError(f"{file} holds {len(rows)} images where {expected or 'some'} are expected")
@@ -85,7 +86,8 @@ def _labels(batch: dict[str, Any], key: str, file: str, classes: int) -> NDArray
     return np.array(labels, dtype=np.int64)
 
 
-def _archive(name: str, file: str, folder: str, layout: Layout, **facts: Any) -> Archive:
+def _archive(number: int, folder: str, layout: Layout, **facts: Any) -> Archive:
+    name, file = f"cifar{number}", f"cifar-{number}-python.tar.gz"
     facts |= {"url": f"https://www.cs.toronto.edu/~kriz/{file}", "wanted": layout.wanted, "decode": layout.decode}
     return dataset(name)(Archive(name, file, folder, padding=4, flip=True, sizes=(50_000, 10_000), **facts))
 
@@ -96,15 +98,19 @@ LAYOUT_10 = Layout(
     meta="batches.meta",
     keys={"fine": "labels"},
 )
+LAYOUT_100 = Layout(("train",), ("test",), "meta", keys={"fine": "fine_labels", "coarse": "coarse_labels"})
 CIFAR10 = _archive(
-    *("cifar10", "cifar-10-python.tar.gz", "cifar-10-batches-py", LAYOUT_10),
+    10,
+    "cifar-10-batches-py",
+    LAYOUT_10,
     md5="c58f30108f718f92721af3b95e74349a",
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2023, 0.1994, 0.2010),
 )
 CIFAR100 = _archive(
-    *("cifar100", "cifar-100-python.tar.gz", "cifar-100-python"),
-    Layout(("train",), ("test",), "meta", {"fine": "fine_labels", "coarse": "coarse_labels"}),
+    100,
+    "cifar-100-python",
+    LAYOUT_100,
     md5="eb9058c3a382ffc7106e4002c42a8d85",
     mean=(0.5071, 0.4867, 0.4408),
     std=(0.2675, 0.2565, 0.2761),

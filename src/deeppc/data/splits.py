@@ -65,16 +65,12 @@ class Dataset:
 
     def __str__(self) -> str:
         kind = "images" if self.train.images.dtype == torch.uint8 else "samples"
+        sizes = f"{len(self.train):,} training and {len(self.test):,} test {kind} of {_by(self.in_shape)}"
         answers = f"{len(self.classes)} classes" if self.classes else f"targets of {_by(self.train.labels.shape[1:])}"
-        text = (
-            f"{self.name}: {len(self.train):,} training and {len(self.test):,} test {kind} of {_by(self.in_shape)}, "
-            f"{answers}"
-        )
         note = self.note
-        if not self.complete and self.official_sizes:
-            train, test = self.official_sizes
-            note = f"a sample: the official set has {train:,} and {test:,}"
-        return f"{text} ({note})" if note else text
+        if self.official_sizes and not self.complete:
+            note = "a sample: the official set has {:,} and {:,}".format(*self.official_sizes)
+        return f"{self.name}: {sizes}, {answers}" + (f" ({note})" if note else "")
 
 
 def _by(shape: tuple[int, ...]) -> str:
@@ -96,17 +92,18 @@ def from_tensors(
     their names; None numbers them.
     """
     splits = {"train": _split("train", *train), "test": _split("test", *test)}
-    tensors = {part: (split.images, split.labels) for part, split in splits.items()}
-    ours, theirs = (" and ".join(f"{_by(t.shape[1:])} {t.dtype}" for t in pair) for pair in tensors.values())
+    ours, theirs = (
+        " and ".join(f"{_by(tensor.shape[1:])} {tensor.dtype}" for tensor in (split.images, split.labels))
+        for split in splits.values()
+    )
     if ours != theirs:
         raise DataError(f"Training and test samples of {name} do not match: {ours}, but {theirs}.")
     images, labels = splits["train"].images, splits["train"].labels
     if not labels.is_floating_point():
-        count = len(classes) if classes else int(labels.max()) + 1
-        classes = classes or tuple(map(str, range(count)))
+        classes = classes or tuple(str(label) for label in range(int(labels.max()) + 1))
         for part, split in splits.items():
-            if outside := split.labels[(split.labels < 0) | (split.labels >= count)].tolist():
-                raise DataError(f"{name} has a {part} label {outside[0]} where only 0 to {count - 1} exist.")
+            if outside := split.labels[(split.labels < 0) | (split.labels >= len(classes))].tolist():
+                raise DataError(f"{name} has a {part} label {outside[0]} where only 0 to {len(classes) - 1} exist.")
     mean, std = _statistics(images) if images.dtype == torch.uint8 else ((), ())
     return Dataset(name, splits["train"], splits["test"], classes or (), mean, std, note=note)
 
@@ -118,6 +115,8 @@ def _split(part: str, images: Tensor, labels: Tensor) -> Split:
     if not images.is_floating_point() and (images.dtype != torch.uint8 or images.ndim != 4):
         found = f"{images.dtype} of {tuple(images.shape)}"
         raise DataError(f"The {part} inputs are {found}: expected uint8 images (N, C, H, W), or floats.")
+    if not images.isfinite().all() or not labels.isfinite().all():
+        raise DataError(f"The {part} inputs or labels have values that are not finite.")
     if labels.is_floating_point():
         return Split(images, labels if labels.ndim > 1 else labels[:, None])
     if labels.ndim != 1:

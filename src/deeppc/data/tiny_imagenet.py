@@ -27,11 +27,6 @@ _WANTED = re.compile(
 )
 
 
-def wanted(name: str) -> bool:
-    """Return whether the file ``name`` is read."""
-    return _WANTED.fullmatch(name) is not None
-
-
 def decode(files: Mapping[str, bytes]) -> Decoded:
     """Return the training set, and the validation set as the test set."""
     wnids = _lines(files, "wnids.txt")
@@ -59,23 +54,20 @@ def _class_names(files: Mapping[str, bytes], wnids: list[str]) -> tuple[str, ...
 
 def _train_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str, int]]:
     """Return (file, label) of every training image, class by class in the order of wnids.txt."""
-    found: dict[str, list[str]] = {wnid: [] for wnid in wnids}
-    for name in sorted(files):
-        if not name.startswith("train/"):
-            continue
+    images: dict[str, list[str]] = {wnid: [] for wnid in wnids}
+    for name in sorted(name for name in files if name.startswith("train/") and name.endswith(".JPEG")):
         wnid = name.split("/")[1]
-        if wnid not in found:
+        if wnid not in images:
             raise BadFileError(f"{name} belongs to a class that wnids.txt does not list")
-        if name.endswith(".JPEG"):
-            found[wnid].append(name)
-    for wnid, names in found.items():
+        images[wnid].append(name)
+    for wnid, names in images.items():
         if not names:
             raise BadFileError(f"train/{wnid}/images holds no images")
         boxes = f"train/{wnid}/{wnid}_boxes.txt"  # the official list of its images tells a half-unpacked folder
         listed = [f"train/{wnid}/images/{line.split()[0]}" for line in _lines(files, boxes)] if boxes in files else []
         if missing := set(listed) - set(names):
             raise BadFileError(f"{min(missing)} is missing, though {boxes} lists it")
-    return [(name, label) for label, wnid in enumerate(wnids) for name in found[wnid]]
+    return [(name, label) for label, wnid in enumerate(wnids) for name in images[wnid]]
 
 
 def _test_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str, int]]:
@@ -83,19 +75,16 @@ def _test_table(files: Mapping[str, bytes], wnids: list[str]) -> list[tuple[str,
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     table: dict[str, int] = {}
     for line in _lines(files, ANNOTATIONS):
-        image, _, rest = line.partition("\t")
-        wnid, name = rest.partition("\t")[0], f"val/images/{image}"
+        image, wnid, *_ = [*line.split("\t"), ""]
+        name = f"val/images/{image}"
         if wnid not in label_of:
             raise BadFileError(f"{ANNOTATIONS} gives {image} the class {wnid!r}, which wnids.txt does not list")
-        if name not in files:
-            raise BadFileError(f"{name} is missing, though {ANNOTATIONS} lists it")
-        if name in table:
-            raise BadFileError(f"{ANNOTATIONS} lists {image} twice")
+        if name not in files or name in table:
+            raise BadFileError(f"{ANNOTATIONS} lists {name}, which is missing or listed twice")
         table[name] = label_of[wnid]
-    if not table:
-        raise BadFileError(f"{ANNOTATIONS} lists no images")
-    if unlisted := [name for name in files if name.startswith("val/images/") and name not in table]:
-        raise BadFileError(f"{min(unlisted)} has no label in {ANNOTATIONS}")
+    there = sum(name.startswith("val/images/") for name in files)
+    if not table or len(table) != there:
+        raise BadFileError(f"{ANNOTATIONS} lists {len(table)} images, but val/images holds {there}")
     return list(table.items())
 
 
@@ -117,7 +106,7 @@ TINY_IMAGENET = Archive(
     folder="tiny-imagenet-200",
     url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     md5="90528d7ca1a48142e341f4ef8d21d0de",
-    wanted=wanted,
+    wanted=lambda name: _WANTED.fullmatch(name) is not None,
     decode=decode,
     mean=(0.485, 0.456, 0.406),
     std=(0.229, 0.224, 0.225),

@@ -23,27 +23,48 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 NORMS = ("none", "bn", "bf")
 
 
+def choose(kind: str, name: str, choices: Collection[str]) -> str:
+    """Return ``name`` if it is one of the choices; else raise an error that names the nearest."""
+    if name not in choices:
+        raise ValueError(f"unknown {kind} {name!r}: {nearest(name, choices)}")
+    return name
+
+
 @dataclass(frozen=True)
 class Style:
-    """The settings that the layers of one network share.
+    """The settings that all networks share; those that cannot be raise a ``ValueError``.
 
-    ``width``       multiplies every channel count (rounded, at least 1).
+    ``classes``     size of the output.
+    ``in_shape``    shape of one sample.
+    ``width``       multiplies every channel count (rounded, at least 1); 1.0 is the paper's net.
     ``activation``  one of :data:`ACTIVATIONS`.
     ``norm``        ``none``; ``bf``, BatchNorm whose running statistics move once per batch (BatchNorm freezing, what
                     deeppc does with any BatchNorm); ``bn``, whose every prediction moves them (the failing baseline).
-    ``affine``      whether the norm has a scale and a shift to learn.
+    ``affine``      whether norms learn a scale and a shift.
     """
 
-    width: float
-    activation: str
-    norm: str
-    affine: bool
+    classes: int = 10
+    in_shape: tuple[int, ...] = (3, 32, 32)
+    width: float = 1.0
+    activation: str = "gelu"
+    norm: str = "none"
+    affine: bool = True
 
     def __post_init__(self) -> None:
         choose("activation", self.activation, ACTIVATIONS)
         choose("norm", self.norm, NORMS)
         if not 0 < self.width < math.inf:
             raise ValueError(f"width is {self.width!r}, but must be positive: 1.0 gives the paper's channel counts")
+        if self.classes < 1:
+            raise ValueError(f"classes is {self.classes}, but a network answers with at least 1")
+        if not self.in_shape or min(self.in_shape) < 1:
+            raise ValueError(f"in_shape is {self.in_shape}: expected the sizes of one sample, e.g. (3, 32, 32)")
+
+    def image(self) -> tuple[int, int, int]:
+        """Return the (channels, height, width) that a convolution needs."""
+        if len(self.in_shape) != 3:
+            raise ValueError(f"in_shape is {self.in_shape}: a convolution needs (channels, height, width)")
+        return self.in_shape
 
     def channels(self, count: int) -> int:
         return max(1, round(count * self.width))
@@ -60,6 +81,9 @@ class Style:
         return thaw(layer) if self.norm == "bn" else layer
 
 
+DEFAULT = Style()
+
+
 def parts(**modules: nn.Module | None) -> OrderedDict[str, nn.Module]:
     """Return the named steps of one prediction, those that are None left out.
 
@@ -72,23 +96,3 @@ def in_a_row(modules: Mapping[str, nn.Module]) -> Graph:
     """Return the graph in which each node predicts the next: a :class:`deeppc.Chain` whose nodes have names."""
     parents = [INPUT, *modules]
     return Graph({v: (f, parents[i]) for i, (v, f) in enumerate(modules.items())})
-
-
-def choose(kind: str, name: str, choices: Collection[str]) -> str:
-    """Return ``name`` if it is one of the choices; else raise an error that names the nearest."""
-    if name not in choices:
-        raise ValueError(f"unknown {kind} {name!r}: {nearest(name, choices)}")
-    return name
-
-
-def check_sizes(in_shape: tuple[int, ...], classes: int) -> None:
-    if classes < 1:
-        raise ValueError(f"classes is {classes}, but a network answers with at least 1")
-    if not in_shape or min(in_shape) < 1:
-        raise ValueError(f"in_shape is {in_shape}: expected the sizes of one sample, all at least 1, e.g. (3, 32, 32)")
-
-
-def check_images(in_shape: tuple[int, ...], classes: int) -> None:
-    check_sizes(in_shape, classes)
-    if len(in_shape) != 3:
-        raise ValueError(f"in_shape is {in_shape}: a convolution needs (channels, height, width), e.g. (3, 32, 32)")

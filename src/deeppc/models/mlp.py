@@ -9,34 +9,22 @@ from itertools import pairwise
 from torch import nn
 
 from deeppc.core.graph import Graph
-from deeppc.models.layers import Style, check_sizes, in_a_row, parts
+from deeppc.models.layers import DEFAULT, Style, in_a_row, parts
 from deeppc.models.registry import model
 
 
 @model("mlp")
-def mlp(
-    hidden: Sequence[int] = (256, 256, 256),
-    *,
-    classes: int = 10,
-    in_shape: tuple[int, ...] = (3, 32, 32),
-    width: float = 1.0,
-    activation: str = "gelu",
-    norm: str = "none",
-    affine: bool = True,
-) -> Graph:
+def mlp(hidden: Sequence[int] = (256, 256, 256), style: Style = DEFAULT) -> Graph:
     """Build the chain ``hidden1, hidden2, ..., linear``; a hidden node is linear -> (norm) -> activation.
 
-    ``in_shape`` may have any number of dimensions; the rest as in :func:`deeppc.models.build`. Weights start as torch
-    starts them.
+    Samples may have any number of dimensions. Weights start as torch starts them.
     """
-    check_sizes(in_shape, classes)
-    style = Style(width, activation, norm, affine)
-    sizes = [math.prod(in_shape), *map(style.channels, hidden)]
+    sizes = [math.prod(style.in_shape), *map(style.channels, hidden)]
     nodes: dict[str, nn.Module] = {}
     for i, (before, size) in enumerate(pairwise(sizes), 1):
         flatten = nn.Flatten() if i == 1 else None
         linear, norm_layer = nn.Linear(before, size), style.normalise(size, nn.BatchNorm1d)
         nodes[f"hidden{i}"] = nn.Sequential(parts(flatten=flatten, linear=linear, norm=norm_layer, act=style.act()))
     flatten = None if nodes else nn.Flatten()
-    nodes["linear"] = nn.Sequential(parts(flatten=flatten, linear=nn.Linear(sizes[-1], classes)))
+    nodes["linear"] = nn.Sequential(parts(flatten=flatten, linear=nn.Linear(sizes[-1], style.classes)))
     return in_a_row(nodes)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from deeppc.core.graph import Graph
-from deeppc.models.layers import choose
+from deeppc.models.layers import Style, choose
 
 Builder = Callable[..., Graph]
 F = TypeVar("F", bound=Builder)
@@ -46,18 +46,10 @@ def build(
 ) -> Graph:
     """Build the network called ``name``: one of :func:`names`, or ``path/to/file.py:function``.
 
-    ``classes``     size of the output.
-    ``in_shape``    shape of one sample, (channels, height, width); for ``mlp`` any shape. A ``ValueError`` says which
-                    images are too small for a VGG.
-    ``width``       multiplies every channel count (rounded, at least 1); 1.0 is the paper's net.
-    ``activation``  ``gelu`` (tanh form), ``relu``, ``leaky_relu`` or ``hard_tanh``.
-    ``norm``        ``none``, ``bf`` (BatchNorm freezing) or ``bn`` (the paper's failing baseline: running statistics
-                    move in every prediction).
-    ``aux``         auxiliary nodes on the skip paths of a ResNet; chains have no skip paths, and nothing changes.
-    ``affine``      whether norms learn a scale and a shift.
-
-    A function in a file is called with those of these settings that it has arguments for, and returns a
-    :class:`deeppc.Graph`. Raises ``ValueError`` where a setting, or the file, is wrong.
+    The settings are those of :class:`Style`; ``aux`` puts auxiliary nodes on the skip paths of a ResNet (chains have
+    none). A function in a file, or one that was registered, is called with those of these settings that it has
+    arguments for (or ``style``, all of them but ``aux``), and returns a :class:`deeppc.Graph`. Raises ``ValueError`` where
+    a setting, or the file, is wrong.
     """
     settings = {key: value for key, value in locals().items() if key != "name"}
     if ".py:" in name:
@@ -70,7 +62,8 @@ def _accepted(builder: Builder, settings: dict[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(builder).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return settings
-    return {key: value for key, value in settings.items() if key in parameters}
+    style = Style(**{key: value for key, value in settings.items() if key != "aux"})
+    return {key: value for key, value in {**settings, "style": style}.items() if key in parameters}
 
 
 def _build_from_file(spec: str, settings: dict[str, Any]) -> Graph:

@@ -29,33 +29,21 @@ from functools import partial
 from torch import Tensor, nn
 
 from deeppc.core.graph import INPUT, Graph, Sum
-from deeppc.models.layers import Style, check_images, parts
+from deeppc.models.layers import DEFAULT, Style, parts
 from deeppc.models.registry import model
 
 BLOCKS = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2)}
 STEM_CHANNELS = 64  # those of the first stage too; each stage after it has twice the channels, at half the resolution
 
 
-def resnet(
-    blocks: Sequence[int],
-    *,
-    classes: int = 10,
-    in_shape: tuple[int, ...] = (3, 32, 32),
-    width: float = 1.0,
-    activation: str = "gelu",
-    norm: str = "none",
-    affine: bool = True,
-    aux: bool = True,
-) -> Graph:
+def resnet(blocks: Sequence[int], style: Style = DEFAULT, aux: bool = True) -> Graph:
     """Build a ResNet with so many ``blocks`` in each stage: (2, 2, 2, 2) has 18 levels, (3, 4, 6, 3) has 34.
 
     Nodes: ``stem``, ``s1b1_m1``, ``s1b1_m2`` (and ``s1b1_a1``, ``s1b1_a2``) for stage 1, block 1, ..., ``head``. Images
-    of any size fit. ``in_shape`` is (channels, height, width); the rest as in :func:`deeppc.models.build`.
+    of any size fit.
     """
-    check_images(in_shape, classes)
-    style = Style(width, activation, norm, affine)
     channels = style.channels(STEM_CHANNELS)
-    nodes: dict[str, tuple[nn.Module, Sequence[str]]] = {"stem": (_conv(in_shape[0], channels, 3), [INPUT])}
+    nodes: dict[str, tuple[nn.Module, Sequence[str]]] = {"stem": (_conv(style.image()[0], channels, 3), [INPUT])}
     tail = ["stem"]  # the nodes whose sum is the next block's input
     for stage, count in enumerate(blocks):
         out = style.channels(STEM_CHANNELS * 2**stage)
@@ -76,7 +64,7 @@ def resnet(
                 tail = [m2]
             channels = out
     mean = parts(norm=style.normalise(channels), act=style.act(), pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
-    nodes["head"] = (Sum(mean | parts(linear=nn.Linear(channels, classes))), tail)
+    nodes["head"] = (Sum(mean | parts(linear=nn.Linear(channels, style.classes))), tail)
     return Graph(nodes)
 
 

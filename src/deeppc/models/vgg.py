@@ -19,7 +19,7 @@ from functools import partial
 from torch import nn
 
 from deeppc.core.graph import Graph
-from deeppc.models.layers import Style, check_images, in_a_row, parts
+from deeppc.models.layers import DEFAULT, Style, in_a_row, parts
 from deeppc.models.registry import model
 
 PLANS = {
@@ -30,25 +30,11 @@ PLANS = {
 }
 
 
-def vgg(
-    plan: str,
-    *,
-    classes: int = 10,
-    in_shape: tuple[int, ...] = (3, 32, 32),
-    width: float = 1.0,
-    activation: str = "gelu",
-    norm: str = "none",
-    affine: bool = True,
-) -> Graph:
-    """Build the chain ``conv1, conv2, ..., (hidden1, ...,) linear`` of a plan: ``vgg(PLANS["vgg5"])``.
-
-    ``in_shape`` is (channels, height, width); the rest as in :func:`deeppc.models.build`.
-    """
-    check_images(in_shape, classes)
-    style = Style(width, activation, norm, affine)
+def vgg(plan: str, style: Style = DEFAULT) -> Graph:
+    """Build the chain ``conv1, conv2, ..., (hidden1, ...,) linear`` of a plan: ``vgg(PLANS["vgg5"])``."""
     convs, hidden = _parse(plan)
     smallest = _smallest_image(convs)
-    channels, *size = in_shape
+    channels, *size = style.image()
     if min(size) < smallest:
         raise ValueError(
             f"images of {size[0]}x{size[1]} are too small for the plan {plan!r}: the smallest that fit are "
@@ -70,7 +56,7 @@ def vgg(
         features = linear.out_features
         nodes[f"hidden{i}"] = nn.Sequential(parts(flatten=flatten, linear=linear, act=style.act()))
         flatten = None
-    nodes["linear"] = nn.Sequential(parts(flatten=flatten, linear=nn.Linear(features, classes)))
+    nodes["linear"] = nn.Sequential(parts(flatten=flatten, linear=nn.Linear(features, style.classes)))
     return in_a_row(nodes)
 
 
