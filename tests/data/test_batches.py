@@ -1,5 +1,7 @@
 """Batches against a slow loop over images, and what resuming a run relies on."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -10,25 +12,18 @@ from deeppc.data import Batches, DataError, Dataset, Split, holdout
 from deeppc.data.batches import crop
 
 
-def make_split(count: int, shape: tuple[int, int, int] = (3, 8, 8), classes: int = 10) -> Split:
-    rng = np.random.default_rng(count)
-    images = torch.from_numpy(rng.integers(0, 256, (count, *shape), dtype=np.uint8))
-    return Split(images, torch.arange(count) % classes)
+def make(count: int, shape: tuple[int, int, int] = (3, 8, 8), padding: int = 2, flip: bool = True) -> Dataset:
+    """So many images of noise, as the training and the test set."""
+    images = np.random.default_rng(count).integers(0, 256, (count, *shape), dtype=np.uint8)
+    split = Split(torch.from_numpy(images), torch.arange(count) % 10)
+    mean, std = (0.4, 0.5, 0.6)[: shape[0]], (0.2, 0.25, 0.3)[: shape[0]]
+    return Dataset("made up", split, split, tuple("abcdefghij"), mean, std, padding, flip)
 
 
-def make_dataset(split: Split, padding: int = 2, flip: bool = True) -> Dataset:
-    channels = split.images.shape[1]
-    return Dataset(
-        name="made up",
-        train=split,
-        test=split,
-        classes=tuple("abcdefghij"),
-        mean=(0.4, 0.5, 0.6)[:channels],
-        std=(0.2, 0.25, 0.3)[:channels],
-        padding=padding,
-        flip=flip,
-        official_sizes=(len(split), len(split)),
-    )
+def of_one_image(count: int) -> Dataset:
+    """The same image ``count`` times: whatever differs in a batch was drawn."""
+    split = Split(make(1).train.images.expand(count, -1, -1, -1), torch.zeros(count, dtype=torch.int64))
+    return dataclasses.replace(make(1), train=split)
 
 
 def naive_crop(image: np.ndarray, padding: int, row: int, column: int, flip: bool) -> np.ndarray:
@@ -50,7 +45,7 @@ def naive_crop(image: np.ndarray, padding: int, row: int, column: int, flip: boo
 def test_crop_is_the_loop_over_pixels(data):
     n, channels, padding = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3)), data.draw(st.integers(0, 3))
     height, width = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
-    images = make_split(n, (channels, height, width)).images
+    images = make(n, (channels, height, width)).train.images
     offsets = st.lists(st.integers(0, 2 * padding), min_size=n, max_size=n)
     rows, columns = data.draw(offsets), data.draw(offsets)
     flips = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
@@ -70,15 +65,14 @@ def pixels(batch: torch.Tensor, dataset: Dataset) -> np.ndarray:
     return value.round().astype(np.uint8)
 
 
-@pytest.mark.parametrize(("padding", "flip"), [(2, True), (1, False), (0, True), (0, False)])
+@pytest.mark.parametrize(("padding", "flip"), [(1, True), (1, False), (0, True), (0, False)])
 def test_every_augmented_image_is_one_of_the_crops_that_exist(padding, flip):
     """And over enough epochs each of them appears, equally often."""
-    split = make_split(1, (3, 6, 6))
-    dataset = make_dataset(split, padding, flip)
-    batches = Batches(split, dataset, batch_size=1, seed=3)
+    dataset = make(1, (3, 6, 6), padding, flip)
+    batches = Batches(dataset.train, dataset, batch_size=1, seed=3)
     side = range(2 * padding + 1)
     possible = {
-        naive_crop(split.images[0].numpy(), padding, row, column, mirrored).tobytes(): 0
+        naive_crop(dataset.train.images[0].numpy(), padding, row, column, mirrored).tobytes(): 0
         for row in side
         for column in side
         for mirrored in range(flip + 1)
@@ -92,20 +86,26 @@ def test_every_augmented_image_is_one_of_the_crops_that_exist(padding, flip):
     assert statistic <= df + 5 * (2 * df) ** 0.5
 
 
-def test_images_of_a_batch_are_augmented_independently():
-    split = make_split(1, (1, 6, 6))
-    many = Split(split.images.expand(64, -1, -1, -1), torch.zeros(64, dtype=torch.int64))
-    ((images, _),) = Batches(many, make_dataset(many), batch_size=64).epoch(0)
-    assert len({image.numpy().tobytes() for image in images}) > 25  # of 50 possible; 64 draws give 36 on average
+def test_each_image_seed_epoch_and_batch_has_its_own_draws():
+    """Also where a careless mix collides: seeds that differ by 2**32, and (1, 23) against (12, 3)."""
+    dataset = of_one_image(64)
+    keys = [(seed, epoch) for seed in (0, 1, 12, 2**32, 2**32 + 1) for epoch in (0, 1, 3, 23)]
+    draws = set()
+    for seed, epoch in keys:
+        for images, _ in Batches(dataset.train, dataset, batch_size=32, seed=seed).epoch(epoch):
+            draws.add(images.numpy().tobytes())
+            assert len({image.numpy().tobytes() for image in images}) > 12  # of 50; 32 draws give 24 on average
+    assert len(draws) == 2 * len(keys)
 
 
-def test_evaluation_is_normalisation_only_in_order_and_whole():
-    split = make_split(50)
-    dataset = make_dataset(split)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_evaluation_is_normalisation_only_in_order_and_whole(channels):
+    dataset = make(50, (channels, 8, 8))
+    split = dataset.train
     batches = Batches(split, dataset, batch_size=16, augment=False, shuffle=False)
-    assert len(batches) == 4
     got = list(batches.epoch(0))
     assert [len(labels) for _, labels in got] == [16, 16, 16, 2]
+    assert len(batches) == 4
     mean, std = (torch.tensor(v, dtype=torch.float64).view(-1, 1, 1) for v in (dataset.mean, dataset.std))
     expected = (split.images.double() / 255 - mean) / std
     torch.testing.assert_close(torch.cat([i for i, _ in got]).double(), expected, atol=1e-6, rtol=1e-6)
@@ -113,20 +113,22 @@ def test_evaluation_is_normalisation_only_in_order_and_whole():
 
 
 @pytest.mark.parametrize("augment", [True, False])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_what_a_batch_is(augment, channels):
-    split = make_split(20, (channels, 8, 8))
-    images, labels = next(Batches(split, make_dataset(split), batch_size=8, augment=augment).epoch(0))
-    assert images.shape == (8, channels, 8, 8)
-    assert images.dtype == torch.float32
+def test_a_batch_is_float_and_channels_last_and_a_copy(augment):
+    dataset = make(20)
+    before = dataset.train.images.clone()
+    images, labels = next(Batches(dataset.train, dataset, 8, augment=augment, shuffle=augment).epoch(0))
+    assert (images.shape, images.dtype) == ((8, 3, 8, 8), torch.float32)
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert (labels.shape, labels.dtype) == ((8,), torch.int64)
+    images.zero_()
+    labels.zero_()
+    assert torch.equal(dataset.train.images, before)
+    assert torch.equal(dataset.train.labels, torch.arange(20) % 10)
 
 
 def test_an_epoch_has_every_image_once_with_its_own_label():
-    split = make_split(53)
-    dataset = make_dataset(split, padding=0, flip=False)  # so that images can be recognised
-    batches = Batches(split, dataset, batch_size=8, seed=1)
+    dataset = make(53, padding=0, flip=False)  # so that images can be recognised
+    split, batches = dataset.train, Batches(dataset.train, dataset, batch_size=8, seed=1)
     label_of = {image.numpy().tobytes(): int(label) for image, label in zip(split.images, split.labels, strict=True)}
     assert len(label_of) == 53
     orders = []
@@ -140,72 +142,36 @@ def test_an_epoch_has_every_image_once_with_its_own_label():
     assert len(set(orders)) == 3, "each epoch has its own order"
 
 
-def test_the_last_partial_batch_may_be_dropped():
-    split = make_split(20)
-    dropped = Batches(split, make_dataset(split), batch_size=8, drop_last=True)
-    assert [len(labels) for _, labels in dropped.epoch(0)] == [8, 8]
-    assert len(dropped) == 2
-
-
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10**6), start=st.integers(0, 7))
 def test_any_batch_of_any_epoch_can_be_the_first(seed, epoch, start):
-    """Bit for bit, from a fresh object, whatever torch's and numpy's own generators are at."""
-    split = make_split(55)
-    dataset = make_dataset(split)
-    whole = list(Batches(split, dataset, batch_size=8, seed=seed).epoch(epoch))
+    """Bit for bit, from a fresh object, whatever torch's and numpy's own generators are at, which are left alone."""
+    dataset = make(55)
+    whole = list(Batches(dataset.train, dataset, batch_size=8, seed=seed).epoch(epoch))
     torch.manual_seed(seed)
-    rest = list(Batches(split, dataset, batch_size=8, seed=seed).epoch(epoch, start=start))
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    rest = list(Batches(dataset.train, dataset, batch_size=8, seed=seed).epoch(epoch, start=start))
+    holdout(dataset.train, 0.5, seed=0)
     assert len(rest) == 7 - start
     for (images, labels), (again, labels_again) in zip(whole[start:], rest, strict=True):
         assert torch.equal(images, again)
         assert torch.equal(labels, labels_again)
-
-
-def test_the_global_generators_are_left_alone():
-    split = make_split(30)
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    for _ in Batches(split, make_dataset(split), batch_size=8).epoch(0):
-        pass
-    holdout(split, 0.5, seed=0)
     assert torch.equal(torch.get_rng_state(), before[0])
     np.testing.assert_array_equal(np.random.get_state()[1], before[1])
 
 
-def test_seed_epoch_and_index_each_change_the_draws():
-    """Also where a careless mix collides: seeds that differ by 2**32, and (1, 23) against (12, 3)."""
-    split = make_split(1, (3, 8, 8))
-    same = Split(split.images.expand(64, -1, -1, -1), torch.zeros(64, dtype=torch.int64))
-    dataset = make_dataset(same)
-    keys = [(seed, epoch) for seed in (0, 1, 12, 2**32, 2**32 + 1) for epoch in (0, 1, 3, 23)]
-    draws = set()
-    for seed, epoch in keys:
-        for images, _ in Batches(same, dataset, batch_size=32, seed=seed).epoch(epoch):
-            draws.add(images.numpy().tobytes())
-    assert len(draws) == 2 * len(keys)
-
-
-def test_the_split_itself_is_never_changed():
-    split = make_split(20)
-    before = split.images.clone()
-    for images, labels in Batches(split, make_dataset(split), augment=False, shuffle=False).epoch(0):
-        images.zero_()
-        labels.zero_()
-    assert torch.equal(split.images, before)
-    assert torch.equal(split.labels, torch.arange(20) % 10)
-
-
-def test_impossible_batches_are_refused():
-    split = make_split(20)
-    dataset = make_dataset(split)
+def test_how_many_batches():
+    dataset = make(20)
+    dropped = Batches(dataset.train, dataset, batch_size=8, drop_last=True)
+    assert [len(labels) for _, labels in dropped.epoch(0)] == [8, 8]
+    assert len(dropped) == 2
     with pytest.raises(DataError, match="batch size is 0"):
-        Batches(split, dataset, batch_size=0)
+        Batches(dataset.train, dataset, batch_size=0)
     with pytest.raises(DataError, match="20 images do not fill one batch of 21"):
-        Batches(split, dataset, batch_size=21, drop_last=True)
+        Batches(dataset.train, dataset, batch_size=21, drop_last=True)
     for start in (-1, 4):
         with pytest.raises(ValueError, match="start="):
-            next(Batches(split, dataset, batch_size=8).epoch(0, start=start))
-    assert list(Batches(split, dataset, batch_size=8).epoch(0, start=3)) == []
+            next(Batches(dataset.train, dataset, batch_size=8).epoch(0, start=start))
 
 
 # Held-out validation.
@@ -238,13 +204,9 @@ def test_holdout_is_a_stratified_partition(labels, fraction, seed):
 
 
 def test_holdout_depends_on_the_seed_only():
-    split = make_split(200)
-    first, again, other = (holdout(split, 0.1, seed)[1].images for seed in (0, 0, 1))
+    first, again, other = (holdout(make(200).train, 0.1, seed)[1].images for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 1.5, float("nan")])
-def test_holdout_refuses_what_is_no_fraction(fraction):
-    with pytest.raises(DataError, match="above 0 and below 1"):
-        holdout(make_split(20), fraction, seed=0)
+    for fraction in (0.0, 1.0, -0.1, float("nan")):
+        with pytest.raises(DataError, match="above 0 and below 1"):
+            holdout(make(20).train, fraction, seed=0)

@@ -47,14 +47,11 @@ def test_the_division_is_fixed(digits):
     assert digest.hexdigest()[:16] == "1085d4b7b7c9e71e"
 
 
-def test_mean_and_std_are_those_of_the_training_images(digits):
+def test_how_digits_are_presented(digits):
     values = digits.train.images.double() / 255
     assert values.mean().item() == pytest.approx(digits.mean[0], abs=5e-5)
     assert values.std().item() == pytest.approx(digits.std[0], abs=5e-5)
-
-
-def test_digits_are_shifted_but_never_mirrored(digits):
-    assert (digits.padding, digits.flip) == (2, False)
+    assert (digits.padding, digits.flip) == (2, False), "shifted, but never mirrored"
     assert digits.classes == tuple("0123456789")
     assert digits.complete
     assert str(digits) == "digits: 1,438 training and 359 test images of 1x32x32, 10 classes"

@@ -28,6 +28,9 @@ def all(**settings):
     net.seen = settings
     return net
 
+def styled(style):
+    return deeppc.Chain(nn.Linear(3, style.channels(style.classes)))
+
 def sequence(classes):
     return nn.Sequential(nn.Linear(4, classes))
 
@@ -59,31 +62,26 @@ def test_a_function_that_takes_all_settings_gets_them(file):
     seen = build(f"{file}:all", classes=7, norm="bf", aux=False).seen
     assert (seen["classes"], seen["in_shape"], seen["norm"], seen["aux"]) == (7, (3, 32, 32), "bf", False)
     assert seen.keys() == {"classes", "in_shape", "width", "activation", "norm", "aux", "affine"}
+    assert build(f"{file}:styled", width=0.5).nodes["1"].out_features == 5
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("spec", "message"),
     [
-        ("absent", r"mine\.py has no function 'absent'"),
-        ("NUMBER", r"mine\.py has no function 'NUMBER'"),
-        ("sequence", r"mine\.py:sequence returned a Sequential, but a deeppc\.Graph is needed.*Chain"),
-        ("broken", r"mine\.py:broken raised RuntimeError: .* \(line 24\)"),
+        ("mine.py:absent", r"mine\.py has no function 'absent'"),
+        ("mine.py:NUMBER", r"mine\.py has no function 'NUMBER'"),
+        ("mine.py:sequence", r"mine\.py:sequence returned a Sequential, but a deeppc\.Graph is needed.*Chain"),
+        ("mine.py:broken", r"mine\.py:broken raised RuntimeError: .* \(line 27\)"),
+        ("nowhere.py:net", r"there is no file .*nowhere\.py"),
+        ("bad.py:net", r"bad\.py:net raised SyntaxError: .*line 2"),
+        ("raises.py:net", r"raises\.py:net raised ZeroDivisionError: division by zero \(line 2\)"),
     ],
 )
-def test_a_function_that_builds_no_network(file, function, message):
+def test_a_file_that_builds_no_network(file, spec, message):
+    (file.parent / "bad.py").write_text("import torch\ndef net(:\n")
+    (file.parent / "raises.py").write_text("\n1 / 0\n")
     with pytest.raises(ValueError, match=message):
-        build(f"{file}:{function}")
-
-
-def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no file nowhere/net\.py"):
-        build("nowhere/net.py:net")
-    (tmp_path / "bad.py").write_text("import torch\ndef net(:\n")
-    with pytest.raises(ValueError, match=r"bad\.py:net raised SyntaxError: .*line 2"):
-        build(f"{tmp_path}/bad.py:net")
-    (tmp_path / "raises.py").write_text("\n1 / 0\n")
-    with pytest.raises(ValueError, match=r"raises\.py:net raised ZeroDivisionError: division by zero \(line 2\)"):
-        build(f"{tmp_path}/raises.py:net")
+        build(f"{file.parent}/{spec}")
 
 
 def test_a_registered_name(monkeypatch):
