@@ -11,6 +11,8 @@ from deeppc.bench.timing import SPECS, profiled
 from deeppc.cli import main as cli
 from deeppc.errors import RunError
 
+SUFFIXES = ("json", "md", "svg", "png")
+
 
 def test_peak_memory_sees_what_is_held_at_once():
     def step():
@@ -47,8 +49,7 @@ def test_scaling_from_the_command_line(tmp_path, monkeypatch):
     points = json.loads((tmp_path / "b" / "scaling.json").read_text())["points"]
     assert [(p["x"], p["algorithm"]) for p in points] == [(x, a) for x in (1, 2) for a in scaling.ALGORITHMS]
     assert all(p["milliseconds"] > 0 and p["megabytes"] > 0 for p in points)
-    names = {f"scaling.{suffix}" for suffix in ("json", "md", "svg", "png")}
-    assert {p.name for p in (tmp_path / "b").iterdir()} == names
+    assert {p.name for p in (tmp_path / "b").iterdir()} == {f"scaling.{suffix}" for suffix in SUFFIXES}
 
 
 def test_a_run_from_the_command_line(tmp_path, capsys):
@@ -60,9 +61,7 @@ def test_a_run_from_the_command_line(tmp_path, capsys):
     assert cells["bp"]["ratio"] == cells["bp"]["bound"] == cells["bp"]["memory"] == 1
     assert cells["torch"]["bound"] is None
     assert cells["pc+s+f, alpha=0"]["bound"] == 1
-    assert {p.name for p in (tmp_path / "b").iterdir()} == {
-        f"bench.{suffix}" for suffix in ("json", "md", "svg", "png")
-    }
+    assert {p.name for p in (tmp_path / "b").iterdir()} == {f"bench.{suffix}" for suffix in SUFFIXES}
     assert "vgg5" in (tmp_path / "b" / "bench.md").read_text()
 
 
@@ -79,12 +78,13 @@ def test_a_picture_of_nothing_says_so(draw):
     assert "Nothing has been measured." in [text.get_text() for text in draw([]).texts]
 
 
-def test_an_unknown_network_is_refused_in_words(tmp_path, capsys):
-    assert cli.main(["bench", "--models", "vgg6", "--out", str(tmp_path)]) == 2
-    assert "unknown model 'vgg6'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("flag", ["--rounds", "--threads", "--batch-size"])
-def test_nothing_is_measured_in_no_rounds(flag, capsys):
-    assert cli.main(["bench", flag, "0"]) == 2
-    assert f"{flag} is 0, but must be at least 1" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--models", "vgg6", "unknown model 'vgg6'"),
+        *((flag, "0", f"{flag} is 0, but must be at least 1") for flag in ("--rounds", "--threads", "--batch-size")),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_words(tmp_path, capsys, flag, value, message):
+    assert cli.main(["bench", flag, value, "--out", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
