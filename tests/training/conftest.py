@@ -6,9 +6,11 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deeppc.runs.folder import RunFolder
 from deeppc.training.events import BatchDone, Event
 
 StopAfter = Callable[..., Callable[[Event], None]]
@@ -35,3 +37,9 @@ def stop_after() -> StopAfter:
         return listen
 
     return make
+
+
+@pytest.fixture
+def timeless() -> Callable[[Path], list[dict[str, Any]]]:
+    """The metrics of a run without the time they took."""
+    return lambda run_dir: [{k: v for k, v in m.items() if k != "seconds"} for m in RunFolder(run_dir).metrics()]

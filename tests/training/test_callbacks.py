@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from deeppc.errors import ConfigError
+from deeppc.runs.folder import RunFolder
 from deeppc.training import TrainConfig, train
 from deeppc.training.callbacks import JsonLines, TensorBoard
 from deeppc.training.events import Note, together
@@ -24,8 +23,8 @@ def test_json_lines(tiny: MakeConfig, capsys: pytest.CaptureFixture[str]) -> Non
     records = [json.loads(line) for line in file.getvalue().splitlines()]
     assert [record["event"] for record in records] == ["epoch", "epoch", "result"]
     assert records[2] == {"event": "result", "run_dir": str(result.run_dir), **result.table()}
-    kept = [json.loads(line) for line in (Path(str(result.run_dir)) / "metrics.jsonl").read_text().splitlines()]
-    assert [{"event": "epoch", "run_dir": str(result.run_dir), **line} for line in kept] == records[:2]
+    for record, line in zip(records, RunFolder(result.run_dir).metrics(), strict=False):
+        assert record == {"event": "epoch", "run_dir": str(result.run_dir), **line}
     assert capsys.readouterr().out == file.getvalue()
     JsonLines()(Note("a remark"))
     assert capsys.readouterr() == ("", "a remark\n")
@@ -37,16 +36,15 @@ def test_tensorboard_has_the_numbers_of_each_epoch(tiny: MakeConfig) -> None:
 
     run_dir = train(tiny(epochs=2), TensorBoard()).run_dir
     found = EventAccumulator(str(run_dir)).Reload()
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    for tag, value in (("train_accuracy", lines[1]["train_accuracy"]), ("lr_w", lines[1]["lr_w"])):
+    lines = RunFolder(run_dir).metrics()
+    for tag in ("train_accuracy", "lr_w"):
         last = found.Scalars(tag)[-1]
-        assert (last.step, last.value) == (2, pytest.approx(value))
+        assert (last.step, last.value) == (2, pytest.approx(lines[1][tag]))
     for node, energy in lines[0]["energy"].items():
         assert found.Scalars(f"energy/{node}")[0].value == pytest.approx(energy)
 
 
 def test_without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.setattr("deeppc.training.callbacks.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'deeppc\[tensorboard\]'"):
         TensorBoard()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deeppc.runs.folder import RunFolder
 from deeppc.training import ConfigError, Interrupted, RunError, TrainConfig
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.compare import Comparison, Row, compare, saved_comparison
@@ -21,11 +21,11 @@ MakeConfig = Callable[..., TrainConfig]
 
 
 def row(algorithm: str, accuracies: list[float], diverged: tuple[str, ...] = ()) -> Row:
-    made = Row(algorithm, diverged=list(diverged))
+    results = {}
     for i, accuracy in enumerate(accuracies):
         scores = {"test_accuracy": accuracy, "test_top5": 1.0, "validation_accuracy": accuracy}
-        made.add(f"{algorithm}-{i}", {**scores, "seconds": 2.0 + i, "epochs": 3})
-    return made
+        results[f"{algorithm}-{i}"] = {**scores, "seconds": 2.0 + i, "epochs": 3}
+    return Row(algorithm, results, list(diverged))
 
 
 def test_summary_and_runs() -> None:
@@ -48,8 +48,7 @@ def test_summary_and_runs() -> None:
 
 
 def test_errors_are_no_percentages() -> None:
-    made = Row("pc")
-    made.add("pc-0", {"test_mse": 0.12345, "validation_mse": None, "seconds": 1.0})
+    made = Row("pc", {"pc-0": {"test_mse": 0.12345, "validation_mse": None, "seconds": 1.0}})
     summary = Comparison(Path("x"), TrainConfig(), (0,), [made]).summary()
     assert list(summary.columns)[1:3] == ["test mse", "validation mse"]
     assert list(summary.rows[0])[1:3] == ["0.1235", "–"]
@@ -93,7 +92,7 @@ def test_a_comparison_starts_all_alike_and_is_written_down(
 
 def test_each_algorithm_takes_the_options_that_it_has(tiny: MakeConfig) -> None:
     found = compare(tiny("many", epochs=1), ["pc+d", "bp"], [0], options={"k": 2.0, "loss": "cross_entropy"})
-    configs = [json.loads((found.folder / run / "manifest.json").read_text())["config"] for run in ("pc+d-0", "bp-0")]
+    configs = [RunFolder(found.folder / run).config() for run in ("pc+d-0", "bp-0")]
     assert [(c.get("k"), c["loss"]) for c in configs] == [(2.0, "cross_entropy"), (None, "cross_entropy")]
     assert saved_comparison(found.folder)[3] == {"k": 2.0, "loss": "cross_entropy"}
     with pytest.raises(ConfigError, match=r"--alpha means nothing to any of pc[+]d, bp"):
@@ -108,18 +107,17 @@ def test_a_run_that_diverges_does_not_stop_the_others(tiny: MakeConfig) -> None:
     assert any(isinstance(e, Note) and "diverged" in e.text for e in events)
 
 
-def test_an_interrupted_comparison_is_resumed(tiny: MakeConfig) -> None:
-    def stop(event: Event) -> None:
-        if isinstance(event, BatchDone) and event.batch == 2:
-            signal.raise_signal(signal.SIGINT)
-
+def test_an_interrupted_comparison_is_resumed(tiny: MakeConfig, stop_after: Any) -> None:
     config = tiny("many", epochs=1)
     with pytest.raises(Interrupted, match="deeppc compare --resume --run-dir") as stopped:
-        compare(config, ["bp", "pc"], [3], stop)
+        compare(config, ["bp", "pc"], [3], stop_after(2))
     assert stopped.value.exit_code == 130
     assert config.run_dir is not None
     saved, algorithms, seeds, _ = saved_comparison(config.run_dir)
     assert (algorithms, seeds) == (["bp", "pc"], [3])
+    with pytest.raises(ConfigError, match=r"--lr-w is 0\.5, but this run was begun with 0\.001"):
+        compare(replace(saved, lr_w=0.5), algorithms, seeds)
+    assert saved_comparison(config.run_dir)[0] == saved  # and nothing is written
     assert [len(r.runs) for r in compare(saved, algorithms, seeds).rows] == [1, 1]
 
 

@@ -18,13 +18,11 @@ from deeppc.training.config import (
     canonical,
     fingerprint,
     from_table,
-    horizon,
     layered,
     meaningful,
     read_toml,
     replace,
     require_resumable,
-    same_run,
     to_table,
     to_toml,
 )
@@ -78,12 +76,8 @@ def test_round_trip_by_manifest_and_by_toml(config: TrainConfig) -> None:
 
 def test_settings_are_flat_and_an_algorithms_own() -> None:
     config = TrainConfig.of(model="mlp", lr_x=1, epochs=3)
-    assert (config.model, config.options, config.setting("lr_x"), config.setting("T")) == (
-        "mlp",
-        {"lr_x": 1.0},
-        1.0,
-        None,
-    )
+    assert (config.model, config.options) == ("mlp", {"lr_x": 1.0})
+    assert (config.setting("lr_x"), config.setting("T")) == (1.0, None)
     table = to_table(config)
     assert (table["lr_x"], table["alpha"], table["epochs"]) == (1.0, 0.01, 3)  # in full
     assert "k" not in table  # which is of +d
@@ -114,16 +108,12 @@ def test_layers_win_in_order_and_only_an_earlier_one_may_hold_what_means_nothing
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"), [("lrx", "lr_x"), ("lr-w", "lr_w"), ("t", "T"), ("epoch", "epochs"), ("momentum", "momentum_x")]
+    ("key", "hint"),
+    [("lrx", "did you mean 'lr_x'"), ("lr-w", "did you mean 'lr_w'"), ("zzzzzzzz", "choose dataset, labels, model")],
 )
-def test_unknown_key_names_the_nearest(key: str, meant: str) -> None:
-    with pytest.raises(ConfigError, match=f"my.toml: unknown key '{key}': did you mean '{meant}'"):
+def test_unknown_keys_get_a_hint(key: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"my.toml: unknown key '{key}': {hint}"):
         from_table({key: 1}, "my.toml")
-
-
-def test_a_key_like_nothing_lists_all() -> None:
-    with pytest.raises(ConfigError, match="choose dataset, labels, model"):
-        from_table({"zzzzzzzz": 1}, "my.toml")
 
 
 @pytest.mark.parametrize(
@@ -132,17 +122,14 @@ def test_a_key_like_nothing_lists_all() -> None:
         ("epochs", "ten", "but must be a whole number"),
         ("epochs", 1.5, "but must be a whole number"),
         ("epochs", True, "but must be a whole number"),
-        ("lr_x", "fast", "but must be a number"),
         ("lr_x", False, "but must be a number"),
         ("aux", 1, "but must be True or False"),
         ("T", "many", "but must be a whole number at least 1 or None"),
         ("loss", "hinge", "choose squared_error or cross_entropy"),
         ("model", 5, "but must be text"),
         ("epochs", 0, "but must be a whole number at least 1"),
-        ("lr_w", -1.0, "but must be a number above 0"),
         ("lr_w", float("nan"), "but must be a number above 0"),
         ("validation", 1.0, "but must be a number above 0 and at most 0.99"),
-        ("seed", -1, "but must be a whole number at least 0"),
     ],
 )
 def test_wrong_values_say_what_was_expected(key: str, value: Any, expected: str) -> None:
@@ -152,13 +139,11 @@ def test_wrong_values_say_what_was_expected(key: str, value: Any, expected: str)
 
 def test_files_that_cannot_be_read_or_are_no_toml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        read_toml(tmp_path / "none.toml")
-    (tmp_path / "bad.toml").write_text("epochs = = 3")
-    with pytest.raises(ConfigError, match="is not valid TOML"):
         read_toml(tmp_path / "bad.toml")
-    (tmp_path / "latin.toml").write_bytes(b"dataset = '\xe9'")
-    with pytest.raises(ConfigError, match="is not valid TOML"):
-        read_toml(tmp_path / "latin.toml")
+    for text in (b"epochs = = 3", b"dataset = '\xe9'"):
+        (tmp_path / "bad.toml").write_bytes(text)
+        with pytest.raises(ConfigError, match="is not valid TOML"):
+            read_toml(tmp_path / "bad.toml")
 
 
 # --- the same run --------------------------------------------------------------------------------------------------
@@ -166,15 +151,17 @@ def test_files_that_cannot_be_read_or_are_no_toml(tmp_path: Path) -> None:
 
 def test_the_same_run() -> None:
     begun = to_table(TrainConfig(epochs=30))
+    same = canonical(begun)
     for free in ({"data_dir": "x"}, {"device": "cpu"}, {"checkpoint_every": 1.0}, {"diagnostics": True}):
-        assert same_run(begun, {**begun, **free})
+        assert canonical({**begun, **free}) == same
     for idle in ({"k": 9.0}, {"affine": False}):  # of +d; of a norm
-        assert same_run(begun, {**begun, **idle})
+        assert canonical({**begun, **idle}) == same
     for other in ({"lr_w": 0.5}, {"alpha": 0.5}, {"seed": 1}, {"epochs": 31}, {"norm": "bf"}, {"validation": 0.2}):
-        assert not same_run(begun, {**begun, **other})
+        assert canonical({**begun, **other}) != same
     older = {name: value for name, value in begun.items() if name not in ("precision", "depth_gain", "limit")}
-    assert canonical(older) == canonical(begun)  # what a record does not know had its default
-    assert same_run({**begun, "select": "test"}, {**begun, "select": "test", "validation": 0.2})
+    assert canonical(older) == same  # what a record does not know had its default
+    assert canonical({**begun, "select": "test"}) == canonical({**begun, "select": "test", "validation": 0.2})
+    assert canonical({"algorithm": "unknown", "k": 3})["k"] == 3  # of a family that is not registered here
 
 
 def test_older_records_hold_idle_options() -> None:
@@ -205,8 +192,3 @@ def test_what_may_not_change_is_named(change: dict[str, Any], words: str) -> Non
     begun = to_table(TrainConfig())
     with pytest.raises(ConfigError, match=words):
         require_resumable(begun, {**begun, **change})
-
-
-def test_horizon_is_the_shorter_of_the_two() -> None:
-    assert horizon({"epochs": 10}) == 10
-    assert horizon({"epochs": 50, "schedule_epochs": 25}) == 25

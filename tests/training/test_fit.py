@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,13 @@ from toy_family import Toy
 import deeppc
 from deeppc.data import load
 from deeppc.errors import ConfigError, DataError, Interrupted, RunError
+from deeppc.models import build
+from deeppc.runs.folder import RunFolder
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training import train
 from deeppc.training.compare import compare
 from deeppc.training.events import EpochDone, Event, Note, Started
-from deeppc.training.scores import METRICS, evaluate, metric_for
+from deeppc.training.scores import METRICS, metric_for
 
 torch.manual_seed(0)
 X = torch.randn(120, 6)
@@ -63,36 +64,28 @@ def test_regression_learns_and_is_scored_by_its_error() -> None:
 
 def test_the_lowest_error_is_selected_and_patience_counts_from_it() -> None:
     errors: list[float] = []
-    rates = iter([0.01, 0.01, -1.0, -1.0, -1.0, -1.0])  # uphill from the third epoch on
+
+    class Uphill(torch.optim.SGD):
+        """Goes down for two epochs, then up."""
+
+        def step(self, closure: Any = None) -> None:
+            self.param_groups[0]["lr"] = 5e-4 if len(errors) < 2 else -0.05
+            super().step()
 
     def watch(event: Event) -> None:
         if isinstance(event, EpochDone):
             errors.append(event.metrics["validation_mse"])
 
-    class Uphill(torch.optim.SGD):
-        def step(self, closure: Any = None) -> None:
-            for group in self.param_groups:
-                for p in group["params"]:
-                    if p.grad is not None:
-                        p.data -= 0.05 * rate * p.grad
-
-    rate = next(rates)
-
-    def turn(event: Event) -> None:
-        nonlocal rate
-        if isinstance(event, EpochDone):
-            rate = next(rates)
-
-    result = fit((X, Y), "bp", optimizer=Uphill, epochs=6, patience=2, callbacks=[watch, turn])
+    constant = {"scheduler": lambda o: schedulers.ConstantLR(o, 1.0)}
+    result = fit((X, Y), "bp", optimizer=Uphill, epochs=6, patience=2, callbacks=[watch], **constant)
     assert result.selected_epoch == errors.index(min(errors)) + 1 < len(errors)
     assert len(errors) == result.selected_epoch + 2
 
 
-def test_autoencoding() -> None:
-    net = chain(6)
-    result = fit((X, X), "ipc+s", net=net, epochs=5)
-    assert result.metric == "mse"
-    assert result.test == {}
+@pytest.mark.parametrize(("targets", "outputs"), [(X, 6), (Y[:, 0], 1)], ids=["autoencoding", "a vector"])
+def test_values_of_any_shape(targets: Tensor, outputs: int) -> None:
+    result = fit((X, targets), "ipc+s", net=chain(outputs))
+    assert (result.metric, result.test) == ("mse", {})
     assert not hasattr(result, "test_mse")
 
 
@@ -113,12 +106,6 @@ def test_targets_that_look_alike_may_be_named() -> None:
     assert metric_for(SOFT) is METRICS["soft labels"]
     assert metric_for(SOFT - 1) is METRICS["values"]
     assert metric_for(SOFT[:, :1]) is METRICS["values"]
-    with pytest.raises(ConfigError, match="unknown kind of targets 'value': did you mean 'values'"):
-        metric_for(SOFT, "value")
-
-
-def test_one_output_and_a_vector_of_values() -> None:
-    assert fit((X, Y[:, 0]), "pc", net=chain(1), epochs=1).metric == "mse"
 
 
 def test_a_dataset_is_what_a_config_trains_on(tiny: Callable[..., deeppc.TrainConfig], assert_same_state: Same) -> None:
@@ -126,8 +113,6 @@ def test_a_dataset_is_what_a_config_trains_on(tiny: Callable[..., deeppc.TrainCo
     by_name = train(tiny("named", algorithm="pc+s+f+cn"))
     dataset = load("digits")
     torch.manual_seed(0)
-    from deeppc.models import build
-
     net = build("mlp", classes=10, in_shape=dataset.in_shape, width=0.05)
     mine = by_name.run_dir.parent / "mine"
     fit(dataset, "pc+s+f+cn", net=net, epochs=3, batch_size=24, limit=60, patience=10, run_dir=mine)
@@ -176,7 +161,6 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "momentum": lambda weights: torch.optim.SGD(weights, lr=0.05, momentum=0.9),
     "rmsprop": lambda weights: torch.optim.RMSprop(weights, lr=1e-3, centered=True),
     "rprop": torch.optim.Rprop,
-    "amsgrad": lambda weights: torch.optim.Adam(weights, amsgrad=True),
     "nadam": torch.optim.NAdam,
 }
 SCHEDULERS: dict[str, dict[str, Any]] = {
@@ -197,7 +181,6 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     [
         *((name, "paper", 6) for name in OPTIMIZERS),
         *(("momentum", name, 6) for name in SCHEDULERS if name != "paper"),
-        ("momentum", "cycle", 3),
         ("adamw", "steps", 4),  # at the end of an epoch, in the evaluation
     ],
 )
@@ -206,21 +189,18 @@ def test_interrupted_and_resumed_is_never_interrupted(
 ) -> None:
     options = {"optimizer": OPTIMIZERS[optimizer], **SCHEDULERS[scheduler], "epochs": 3}
     data = ((X, Y), (X, Y))
-    straight = fit(data, "pc+s+f+cn", run_dir=tmp_path / "straight", **options)
+    folders = [RunFolder(tmp_path / "straight"), RunFolder(tmp_path / "broken")]
+    straight = fit(data, "pc+s+f+cn", run_dir=folders[0].path, **options)
     with pytest.raises(Interrupted, match=r"resume=True\)"):
-        fit(data, "pc+s+f+cn", run_dir=tmp_path / "broken", callbacks=[stop_after(batches)], **options)
+        fit(data, "pc+s+f+cn", run_dir=folders[1].path, callbacks=[stop_after(batches)], **options)
     torch.manual_seed(99)
     other = chain(seed=5)  # its weights are replaced
-    resumed = fit(data, "pc+s+f+cn", net=other, run_dir=tmp_path / "broken", resume=True, **options)
-    assert_same_state(tmp_path / "straight", tmp_path / "broken")
-    headers = [checkpoints.load(tmp_path / name / "checkpoint.safetensors") for name in ("straight", "broken")]
-    assert headers[0].schedule == headers[1].schedule
-    assert headers[0].groups == headers[1].groups
+    resumed = fit(data, "pc+s+f+cn", net=other, run_dir=folders[1].path, resume=True, **options)
+    assert_same_state(folders[0].path, folders[1].path)
     assert (straight.test, straight.selected_epoch) == (resumed.test, resumed.selected_epoch)
-    rates = [
-        [json.loads(line)["lr_w"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("straight", "broken")
-    ]
+    one, two = (checkpoints.load(folder.checkpoint) for folder in folders)
+    assert (one.schedule, one.groups) == (two.schedule, two.groups)
+    rates = [[line["lr_w"] for line in folder.metrics()] for folder in folders]
     assert rates[0] == rates[1]
 
 
@@ -241,20 +221,13 @@ def test_a_loader_resumes_at_an_epoch_and_says_so(
     assert_same_state(tmp_path / "straight", tmp_path / "broken")
 
 
-def test_schedulers_are_stepped_when_they_ask() -> None:
-    rates: list[float] = []
-
-    def watch(event: Event) -> None:
-        if isinstance(event, EpochDone):
-            rates.append(event.metrics["lr_w"])
-
-    options: dict[str, Any] = {"optimizer": lambda w: torch.optim.SGD(w, lr=1.0), "epochs": 3, "callbacks": [watch]}
-    fit((0.01 * X, 0.01 * Y), "bp", scheduler=lambda o: schedulers.ExponentialLR(o, 0.5), **options)
-    assert rates == [1.0, 0.5, 0.25]
-    rates.clear()
-    halving = {"scheduler": lambda o: schedulers.ExponentialLR(o, 0.5), "scheduler_every": "batch"}
-    fit((0.01 * X, 0.01 * Y), "bp", **halving, **options)  # 108 samples in batches of 32: 4 an epoch
-    assert rates == [2.0**-3, 2.0**-7, 2.0**-11]
+@pytest.mark.parametrize(("every", "exponents"), [("epoch", [0, 1, 2]), ("batch", [3, 7, 11])])
+def test_schedulers_are_stepped_when_they_ask(every: Any, exponents: list[int], tmp_path: Path) -> None:
+    """108 samples in batches of 32: 4 steps an epoch."""
+    halving = {"scheduler": lambda o: schedulers.ExponentialLR(o, 0.5), "scheduler_every": every}
+    small = (0.01 * X, 0.01 * Y)
+    fit(small, "bp", optimizer=lambda w: torch.optim.SGD(w, lr=1.0), epochs=3, run_dir=tmp_path / "run", **halving)
+    assert [line["lr_w"] for line in RunFolder(tmp_path / "run").metrics()] == [2.0**-n for n in exponents]
 
 
 def test_an_optimiser_and_its_scheduler_as_objects() -> None:
@@ -267,8 +240,6 @@ def test_an_optimiser_and_its_scheduler_as_objects() -> None:
         fit((X, Y), "bp", scheduler=scheduler)
     with pytest.raises(ConfigError, match="that the network does not have"):
         fit((X, Y), "bp", optimizer=optimizer)
-    with pytest.raises(ConfigError, match="not LBFGS"):
-        fit((X, Y), "bp", optimizer=torch.optim.LBFGS)
 
 
 def test_a_state_that_no_file_can_hold(tmp_path: Path) -> None:
@@ -305,7 +276,7 @@ def test_a_finished_run_gives_its_result_and_its_weights(tmp_path: Path) -> None
     other = chain(seed=9)
     assert fit(data, "bp", net=other, run_dir=run_dir, resume=True) == result
     assert torch.equal(net(X), other(X))
-    assert evaluate(other, _whole())["accuracy"] == result.test_accuracy
+    assert result.test_accuracy == int((other(X).argmax(1) == CLASSES).sum()) / len(X)
     for change in ({"batch_size": 8}, {"optimizer": torch.optim.SGD}, {"seed": 3}):
         with pytest.raises(ConfigError, match="but this run was begun with"):
             fit(data, "bp", run_dir=run_dir, resume=True, **change)
@@ -313,23 +284,19 @@ def test_a_finished_run_gives_its_result_and_its_weights(tmp_path: Path) -> None
         fit(data, "pc", run_dir=run_dir, resume=True)
 
 
-class _whole:  # noqa: N801 - a source in one batch
-    size = 120
-
-    def __len__(self) -> int:
-        return 1
-
-    def epoch(self, epoch: int, start: int = 0) -> Any:
-        yield X, CLASSES
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(ConfigError, match="unknown algorithm 'qc'"):
-        fit((X, Y), "qc")
-    with pytest.raises(ConfigError, match="select is 'test', but the data has no test part"):
-        fit((X, Y), "bp", select="test")
-    with pytest.raises(ConfigError, match="must be at least 1"):
-        fit((X, Y), "bp", epochs=0)
+@pytest.mark.parametrize(
+    ("algorithm", "options", "words"),
+    [
+        ("qc", {}, "unknown algorithm 'qc'"),
+        ("bp", {"select": "test"}, "select is 'test', but the data has no test part"),
+        ("bp", {"epochs": 0}, "must be at least 1"),
+        ("bp", {"optimizer": torch.optim.LBFGS}, "not LBFGS"),
+        ("bp", {"targets": "value"}, "unknown kind of targets 'value': did you mean 'values'"),
+    ],
+)
+def test_bad_arguments(algorithm: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        fit((X, Y), algorithm, **options)
 
 
 def test_large_values_are_no_divergence() -> None:
@@ -347,7 +314,7 @@ def test_a_family_from_another_file_trains_and_is_compared(tiny: Callable[..., d
     bp, whole, _ = found.rows
     assert whole.scores == bp.scores
     assert [row.runs for row in found.rows] == [["bp-0"], ["toy+whole-0"], ["toy-0"]]
-    manifest = json.loads((found.folder / "toy-0" / "manifest.json").read_text())
-    assert (manifest["config"]["algorithm"], manifest["config"]["reach"]) == ("toy", 1)
+    config = RunFolder(found.folder / "toy-0").config()
+    assert (config["algorithm"], config["reach"]) == ("toy", 1)
     with pytest.raises(ConfigError, match=r"--reach means nothing to toy[+]whole"):
         tiny(algorithm="toy+whole", reach=2)

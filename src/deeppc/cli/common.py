@@ -5,7 +5,8 @@ that were on the command line (``lr_x`` for ``--lr-x``). Those that train have
 
     settings: Settings = field(default_factory=default_settings)
 
-and get their config by ``config_of(self, given, ...)``: defaults < preset < --config file < resumed run < given flags.
+and get their config by ``config_of(self, given, ...)``: defaults or resumed run < preset < --config file < given flags.
+(What contradicts the run to resume is refused when it is.)
 torch is imported when a command runs, never for ``--help``.
 """
 
@@ -99,10 +100,10 @@ def config_of(
     command: Training, given: Given, saved: Callable[[Path], TrainConfig], defaults: Mapping[str, Any] | None = None
 ) -> TrainConfig:
     """Return the config of a command. ``saved`` reads that of a folder to resume; ``defaults`` are the command's."""
-    flags: Layer = (flags_of(command, given), "")
+    layers: list[Layer] = [*layers_of(command), (flags_of(command, given), "")]
     if (folder := folder_to_resume(command, given)) is not None:
-        return layered([flags], saved(folder))
-    return layered([(defaults or {}, ""), *layers_of(command), flags])
+        return layered(layers, saved(folder))
+    return layered([(defaults or {}, ""), *layers])
 
 
 def split_options(

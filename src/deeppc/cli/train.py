@@ -76,15 +76,13 @@ class Compare:
         from deeppc.training.compare import saved_comparison
 
         algorithms, seeds = words(self.algorithms), seeds_of(self.seeds)
-        layers: list[Layer] = [(flags_of(self, given), "")]
+        layers: list[Layer] = [*layers_of(self), (flags_of(self, given), "")]
         base = TrainConfig()
         if (folder := folder_to_resume(self, given)) is not None:
             base, saved_algorithms, saved_seeds, saved_options = saved_comparison(folder)
             algorithms = algorithms if "algorithms" in given else saved_algorithms
             seeds = seeds if "seeds" in given else saved_seeds
             layers = [(saved_options, ""), *layers]
-        else:
-            layers = [*layers_of(self), *layers]
         own, options = split_options(layers, algorithms, given)
         first: Layer = (dict(zip(["algorithm"], algorithms, strict=False)), "")
         config = layered([*own, first], base)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +10,19 @@ import torch
 from deeppc.core.algorithms import Algorithm
 from deeppc.core.graph import Graph
 from deeppc.data import Dataset, load
-from deeppc.errors import ConfigError
 from deeppc.files import unused
 from deeppc.models import build as build_model
 from deeppc.runs.folder import RunFolder
 from deeppc.training.config import TrainConfig, from_table, meaningful, replace, task_name, to_table
 from deeppc.training.events import Callback, ignore
-from deeppc.training.fit import choose_device, finished, fit
+from deeppc.training.fit import choose_device, finished, fit, in_words
 from deeppc.training.result import RunResult
 from deeppc.training.sources import Sources, sources_of
+
+PASSED_ON = (  # settings that are arguments of fit as they are
+    *("epochs", "batch_size", "schedule_epochs", "seed", "select", "validation", "limit", "patience"),
+    *("resume", "diagnostics", "checkpoint_every", "precision", "device"),
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def build(config: TrainConfig) -> Parts:
     device = choose_device(config.device)
     dataset = load(config.dataset, data_dir=config.data_dir, labels=config.labels)
     torch.manual_seed(config.seed)
-    with _in_words():
+    with in_words():
         net = build_model(
             config.model,
             classes=dataset.outputs,
@@ -79,25 +81,13 @@ def train(config: TrainConfig, callback: Callback = ignore, *, report: bool = Tr
         parts.net,
         parts.dataset,
         parts.algorithm,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
         optimizer=lambda weights: torch.optim.AdamW(weights, lr=config.lr_w, weight_decay=config.weight_decay),
-        schedule_epochs=config.schedule_epochs,
-        seed=config.seed,
-        select=config.select,
-        validation=config.validation,
-        limit=config.limit,
-        patience=config.patience,
         run_dir=config.run_dir or default_run_dir(config),
-        resume=config.resume,
-        diagnostics=config.diagnostics,
-        checkpoint_every=config.checkpoint_every,
-        precision=config.precision,
-        device=parts.device.type,
         callbacks=[callback],
         show=False,
         report=report,
         settings=to_table(config),
+        **{name: getattr(config, name) for name in PASSED_ON},
     )
 
 
@@ -123,12 +113,3 @@ def compile_nodes(net: Graph) -> None:
     torch._dynamo.config.cache_size_limit = max(64, 8 * len(net.nodes))  # many nodes share Sequential.forward
     for module in net.nodes.values():  # its forward: Module.compile() passes over a Sequential without a word
         module.forward = torch.compile(module.forward)
-
-
-@contextmanager
-def _in_words() -> Iterator[None]:
-    """Models refuse bad settings by ValueError: the user's to put right, not a bug."""
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigError(str(error)) from error

@@ -11,42 +11,53 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deeppc.core.algorithms import options_for
 from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.files import unused, write_json, write_text
 from deeppc.report.tables import Table, mean_and_deviation
 from deeppc.runs.folder import ComparisonFolder
-from deeppc.training.config import TrainConfig, flag, from_table, meaningful, replace, task_name, to_table
+from deeppc.training.config import (
+    FIELDS,
+    TrainConfig,
+    flag,
+    from_table,
+    meaningful,
+    replace,
+    require_resumable,
+    task_name,
+    to_table,
+)
 from deeppc.training.events import Callback, Note, ignore
 from deeppc.training.result import RunResult
 
 
 @dataclass
 class Row:
-    """One algorithm's finished runs, by seed: their scores by name (``test_accuracy``), and those that diverged."""
+    """One algorithm's runs: the results of those that finished (flat tables, by name), and those that diverged."""
 
     algorithm: str
-    runs: list[str] = field(default_factory=list)
-    scores: dict[str, list[float | None]] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
+    results: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
 
-    def add(self, run: str, result: Mapping[str, Any]) -> None:
-        """Take in the table of a run's result."""
-        self.runs.append(run)
-        self.seconds.append(result["seconds"])
-        for name, value in result.items():
-            if name.startswith(("test_", "validation_")):
-                self.scores.setdefault(name, []).append(value)
+    @property
+    def runs(self) -> list[str]:
+        return list(self.results)
+
+    @property
+    def scores(self) -> dict[str, list[float | None]]:
+        """The values of the runs by name, such as ``test_accuracy``."""
+        names = dict.fromkeys(name for result in self.results.values() for name in result)
+        return {name: self._all(name) for name in names if name.startswith(("test_", "validation_"))}
+
+    @property
+    def seconds(self) -> list[Any]:
+        return self._all("seconds")
+
+    def _all(self, name: str) -> list[Any]:
+        return [result.get(name) for result in self.results.values()]
 
     def table(self) -> dict[str, Any]:
-        return {
-            "algorithm": self.algorithm,
-            "runs": self.runs,
-            **self.scores,
-            "seconds": self.seconds,
-            "diverged": self.diverged,
-        }
+        found = {"algorithm": self.algorithm, "runs": self.runs, **self.scores}
+        return {**found, "seconds": self.seconds, "diverged": self.diverged}
 
 
 @dataclass(frozen=True)
@@ -76,30 +87,33 @@ class Comparison:
             f"{c.dataset}, {c.model} at width {c.width:g}, at most {c.epochs} epochs, seeds "
             f"{', '.join(map(str, self.seeds))}; epoch selected by {c.select}; mean ± standard deviation over seeds."
         )
-        return Table(
-            ["algorithm", *map(_heading, names), "seconds", "runs"],
-            [
-                [row.algorithm, *(_cell(row, name) for name in names), mean_and_deviation(row.seconds), _count(row)]
-                for row in self.rows
-            ],
-            note=note,
-        )
+        lines = []
+        for row in self.rows:
+            scores = [_mean(name, row.scores.get(name, [])) for name in names]
+            count = str(len(row.runs)) + (f", {len(row.diverged)} diverged" if row.diverged else "")
+            lines.append([row.algorithm, *scores, mean_and_deviation(row.seconds), count])
+        return Table(["algorithm", *map(_heading, names), "seconds", "runs"], lines, note=note)
+
+    def runs(self) -> Table:
+        """Return one row for each run, for a spreadsheet to add up."""
+        columns = [*self._scores(), "seconds"]
+        lines: list[list[object]] = []
+        for row in self.rows:
+            for run, result in row.results.items():
+                lines.append([row.algorithm, run, *map(result.get, columns), "finished"])
+            lines += [[row.algorithm, run, *[None] * len(columns), "diverged"] for run in row.diverged]
+        return Table(["algorithm", "run", *columns, "status"], lines)
 
     def _scores(self) -> list[str]:
         """The names of all scores, those of the test first."""
         names = dict.fromkeys(name for row in self.rows for name in row.scores)
         return sorted(names, key=lambda name: name.startswith("validation"))
 
-    def runs(self) -> Table:
-        """Return one row for each run, for a spreadsheet to add up."""
-        names = self._scores()
-        lines: list[list[object]] = []
-        for row in self.rows:
-            for i, run in enumerate(row.runs):
-                scores = [row.scores[name][i] if name in row.scores else None for name in names]
-                lines.append([row.algorithm, run, *scores, row.seconds[i], "finished"])
-            lines += [[row.algorithm, run, *[None] * len(names), None, "diverged"] for run in row.diverged]
-        return Table(["algorithm", "run", *names, "seconds", "status"], lines)
+    def write(self) -> None:
+        folder = ComparisonFolder(self.folder)
+        write_json(folder.table_path, self.table())
+        write_text(folder.markdown_path, self.summary().markdown())
+        write_text(folder.csv_path, self.runs().csv())
 
 
 def compare(
@@ -118,28 +132,30 @@ def compare(
     options = dict(options or {})
     _check(algorithms, seeds, options)
     folder = ComparisonFolder(config.run_dir or unused(Path("runs") / f"compare-{task_name(config)}"))
-    if folder.holds_comparison and not config.resume:
-        raise RunError(
-            f"{folder.path} already holds a comparison: resume it with --resume, or choose another --run-dir."
-        )
+    if folder.holds_comparison:
+        if not config.resume:
+            raise RunError(
+                f"{folder.path} already holds a comparison: resume it with --resume, or choose another --run-dir."
+            )
+        require_resumable(_shared(folder.table()["config"]), _shared(to_table(config)))
     comparison = Comparison(folder.path, config, tuple(seeds), [Row(a) for a in algorithms], options)
-    _write(comparison)
+    comparison.write()
     total = len(algorithms) * len(seeds)
     for number, (seed, row) in enumerate(((s, r) for s in seeds for r in comparison.rows), start=1):
         name = f"{row.algorithm}-{seed}"
         callback(Note(f"{number} of {total}: {row.algorithm}, seed {seed}"))
         try:
-            row.add(name, _run(comparison, row.algorithm, seed, callback, report).table())
+            row.results[name] = _run(comparison, row.algorithm, seed, callback, report).table()
         except DivergedError as error:
             row.diverged.append(name)
             callback(Note(str(error)))
         except Interrupted as stop:
             raise Interrupted(f"in {name}", "compare", folder.path, stop.signal) from None
-        _write(comparison)
+        comparison.write()
     if report:
-        from deeppc.training.loop import write_report
+        from deeppc.training import loop
 
-        write_report("write_comparison", folder, callback)
+        loop.write_report("write_comparison", folder, callback)
     return comparison
 
 
@@ -163,13 +179,15 @@ def _check(algorithms: Sequence[str], seeds: Sequence[int], options: Mapping[str
     for values in (algorithms, seeds):
         if len(set(values)) < len(values):
             raise ConfigError(f"Named twice: {', '.join(map(str, values))}. Name each algorithm and seed once.")
-    try:
-        means = {name for algorithm in algorithms for name in options_for(algorithm)}
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    means = {name for algorithm in algorithms for name in meaningful({"algorithm": algorithm, **options})}
     for name in options:
         if name not in means:
             raise ConfigError(f"{flag(name)} means nothing to any of {', '.join(algorithms)}: leave it out.")
+
+
+def _shared(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that all runs have in common."""
+    return {name: value for name, value in table.items() if name in FIELDS and name not in ("algorithm", "seed")}
 
 
 def _run(comparison: Comparison, algorithm: str, seed: int, callback: Callback, report: bool) -> RunResult:
@@ -177,32 +195,17 @@ def _run(comparison: Comparison, algorithm: str, seed: int, callback: Callback, 
     from deeppc.training.builder import train
 
     folder = ComparisonFolder(comparison.folder).run(f"{algorithm}-{seed}")
-    given = {**comparison.config.options, **comparison.options}
-    own = {name: value for name, value in given.items() if name in options_for(algorithm)}
-    place = {"seed": seed, "run_dir": folder.path, "resume": folder.holds_run}
-    return train(replace(comparison.config, algorithm=algorithm, **place, **own), callback, report=report)
-
-
-def _write(comparison: Comparison) -> None:
-    folder = ComparisonFolder(comparison.folder)
-    write_json(folder.table_path, comparison.table())
-    write_text(folder.markdown_path, comparison.summary().markdown())
-    write_text(folder.csv_path, comparison.runs().csv())
-
-
-def _in_percent(name: str) -> bool:
-    return name.endswith(("_accuracy", "_top5"))
+    own = meaningful({"algorithm": algorithm, **comparison.config.options, **comparison.options})
+    config = replace(comparison.config, **own, seed=seed, run_dir=folder.path, resume=folder.holds_run)
+    return train(config, callback, report=report)
 
 
 def _heading(name: str) -> str:
-    known = {"test_accuracy": "test accuracy", "test_top5": "top-5", "validation_accuracy": "validation"}
-    return known.get(name, name.replace("_", " ")) + (", %" if _in_percent(name) else "")
+    known = {"test_accuracy": "test accuracy, %", "test_top5": "top-5, %", "validation_accuracy": "validation, %"}
+    return known.get(name, name.replace("_", " "))
 
 
-def _cell(row: Row, name: str) -> str:
-    values = [value for value in row.scores.get(name, []) if value is not None]
-    return mean_and_deviation(values, scale=100) if _in_percent(name) else mean_and_deviation(values, digits=4)
-
-
-def _count(row: Row) -> str:
-    return str(len(row.runs)) + (f", {len(row.diverged)} diverged" if row.diverged else "")
+def _mean(name: str, values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    in_percent = name.endswith(("_accuracy", "_top5"))
+    return mean_and_deviation(known, scale=100) if in_percent else mean_and_deviation(known, digits=4)

@@ -169,13 +169,7 @@ def replace(config: TrainConfig, **settings: Any) -> TrainConfig:
     Where the algorithm changes, options that the new one does not have are dropped. Those given here are refused
     (ConfigError) if they mean nothing to it.
     """
-    own = {name: fitted(name, settings.pop(name)) for name in list(settings) if name in FIELDS}
-    kept = {**config.options, **settings.pop("options", {})}
-    if "algorithm" in own:
-        means = _options_for(own["algorithm"])
-        kept = {name: value for name, value in kept.items() if name in means}
-    given = {name: fitted(name, value) for name, value in settings.items()}
-    return dataclasses.replace(config, **own, options={**kept, **given})
+    return layered([(settings, "")], config)
 
 
 def to_table(config: TrainConfig) -> dict[str, Any]:
@@ -247,20 +241,14 @@ def canonical(table: Mapping[str, Any]) -> dict[str, Any]:
     try:
         means = options_for(full["algorithm"])
     except ValueError:  # an algorithm that is not registered here: its own record is all that is known
-        means = {}
+        pass
     else:
-        full = {name: value for name, value in full.items() if name in means or name not in known_options()}
-    full = {**{name: option.default for name, option in means.items()}, **full}
+        full = {**{name: option.default for name, option in means.items()}, **meaningful(full)}
     if full["norm"] == "none":
         del full["affine"]
     if full["select"] == "test":
         del full["validation"]
     return {name: value for name, value in full.items() if name not in _ELSEWHERE}
-
-
-def same_run(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Return whether two flat tables of settings are the same run."""
-    return canonical(a) == canonical(b)
 
 
 def fingerprint(table: Mapping[str, Any]) -> str:
@@ -286,11 +274,6 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def horizon(table: Mapping[str, Any]) -> int:
-    """Return the epochs over which ``lr_w`` changes."""
-    return int(min(table["epochs"], table.get("schedule_epochs", FIELDS["schedule_epochs"].default)))
-
-
 def require_resumable(begun: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ConfigError unless ``now`` may resume the run begun. More epochs are fine if past rates stay true."""
     before, after = canonical(begun), canonical(now)
@@ -304,10 +287,11 @@ def require_resumable(begun: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"--epochs is {after['epochs']}, but this run was begun with {before['epochs']}: it can only be raised."
         )
-    if horizon(after) != horizon(before) and "scheduler" not in after:
+    planned = min(before["epochs"], before["schedule_epochs"])
+    if min(after["epochs"], after["schedule_epochs"]) != planned and "scheduler" not in after:
         raise ConfigError(
             f"--epochs cannot be raised from {before['epochs']} to {after['epochs']}: the learning rate was planned to "
-            f"fall over {horizon(before)} epochs, and past ones would have had other rates. Start another run instead."
+            f"fall over {planned} epochs, and past ones would have had other rates. Start another run instead."
         )
 
 

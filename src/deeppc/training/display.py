@@ -200,10 +200,12 @@ def _value(metric: str, value: float | None) -> str:
 
 
 def _opening(event: Started) -> str:
+    settings = event.settings
+    network = settings["model"] + (f" at width {settings['width']:g}" if "width" in settings else "")
     lines = [
         event.dataset,
-        f"{event.network}: {event.parameters:,} parameters; {event.settings['algorithm']}, seed "
-        f"{event.settings.get('seed')}, {event.samples:,} samples to learn from, on {event.device}",
+        f"{network}: {event.parameters:,} parameters; {settings['algorithm']}, seed {settings.get('seed')}, "
+        f"{event.samples:,} samples to learn from, on {event.device}",
     ]
     if event.run_dir is not None:
         lines.append(f"run folder {event.run_dir}")

@@ -22,8 +22,6 @@ class Started:
     settings: Mapping[str, Any]
     run_dir: Path | None
     dataset: str
-    network: str
-    nodes: tuple[str, ...]
     parameters: int
     device: str
     samples: int

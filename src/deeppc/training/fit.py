@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -22,13 +23,14 @@ from deeppc.core.algorithms import Algorithm
 from deeppc.core.graph import Graph
 from deeppc.errors import ConfigError
 from deeppc.runs.folder import RunFolder
-from deeppc.training import loop
 from deeppc.training.config import require_resumable
+from deeppc.training.display import display
 from deeppc.training.events import Callback, Finished, Note, together
+from deeppc.training.loop import Loop
 from deeppc.training.result import RunResult, read_result
 from deeppc.training.schedule import PaperSchedule, Schedule, TorchSchedule
 from deeppc.training.scores import metric_for
-from deeppc.training.sources import Sources, first_batch, sources_of
+from deeppc.training.sources import first_batch, sources_of
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 MakeScheduler = Callable[[Optimizer], LRScheduler]
@@ -89,25 +91,24 @@ def fit(
     cannot be used, :class:`DivergedError`, and :class:`Interrupted` after Ctrl-C.
     """
     place = choose_device(device)
-    algorithm = _algorithm(algorithm)
+    with in_words():
+        algorithm = Algorithm.parse(algorithm) if isinstance(algorithm, str) else algorithm
     if epochs < 1 or batch_size < 1:
         raise ConfigError(f"epochs is {epochs} and batch_size {batch_size}, but both must be at least 1.")
     net = net.to(place)
-    sources = sources_of(
-        data,
-        batch_size=batch_size,
-        seed=seed,
-        validation=validation if select == "validation" else None,
-        limit=limit,
-        device=place,
-    )
+    held_out = validation if select == "validation" else None
+    sources = sources_of(data, batch_size=batch_size, seed=seed, validation=held_out, limit=limit, device=place)
     sample = first_batch(sources.train)
     moved = _optimizer(net, optimizer)
-    schedule = _schedule(
-        moved, optimizer, scheduler, scheduler_every, min(epochs, schedule_epochs) * len(sources.train)
-    )
-    notes: list[str] = []
-    select = _selection(select, sources, notes)
+    horizon = min(epochs, schedule_epochs) * len(sources.train)
+    notes = []
+    if select == "test" and sources.test is None:
+        raise ConfigError(
+            "select is 'test', but the data has no test part: give one, or choose 'validation' or 'last'."
+        )
+    if select == "validation" and sources.validation is None:
+        select = "last"
+        notes = [Note("A DataLoader cannot be divided, and there is no validation part: the last epoch is kept.")]
     table = settings or {
         "dataset": sources.description,
         "model": type(net).__name__,
@@ -126,33 +127,36 @@ def fit(
         **({} if scheduler is None else {"scheduler": f"{_name(scheduler)} after each {scheduler_every}"}),
         "parameters": sum(p.numel() for p in net.parameters()),
     }
-    setup = loop.Setup(
-        net=net,
-        algorithm=algorithm,
-        optimizer=moved,
-        schedule=schedule,
-        sources=sources,
-        metric=metric_for(sample[1], targets),
-        sample=sample,
-        device=place,
-        settings=table,
-        named=settings is not None,
-        epochs=epochs,
-        select=select,
-        patience=patience,
-        diagnostics=diagnostics,
-        checkpoint_every=checkpoint_every,
-        precision=precision,
-        report=report,
-    )
-    folder = RunFolder(run_dir) if run_dir is not None else None
     with ExitStack() as stack:
-        tell = together([*([_display(stack)] if show else []), *callbacks])
+        tell = together([*([stack.enter_context(display(False))] if show else []), *callbacks])
         for note in notes:
-            tell(Note(note))
+            tell(note)
+        folder = RunFolder(run_dir) if run_dir is not None else None
         if resume and (result := finished(folder, table, tell)) is not None:
-            return _with_weights(net, result)
-        return loop.run(setup, folder, resume, tell)
+            assert folder is not None
+            net.load_state_dict(load_file(folder.best))
+            return result
+        loop = Loop(
+            net=net,
+            algorithm=algorithm,
+            optimizer=moved,
+            schedule=_schedule(moved, optimizer, scheduler, scheduler_every, horizon),
+            sources=sources,
+            metric=metric_for(sample[1], targets),
+            sample=sample,
+            settings=table,
+            named=settings is not None,
+            epochs=epochs,
+            select=select,
+            patience=patience,
+            diagnostics=diagnostics,
+            checkpoint_every=checkpoint_every,
+            precision=precision,
+            report=report,
+            folder=folder,
+            tell=tell,
+        )
+        return loop.run(resume)
 
 
 def finished(folder: RunFolder | None, table: Mapping[str, Any], tell: Callback) -> RunResult | None:
@@ -179,19 +183,18 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _algorithm(algorithm: str | Algorithm) -> Algorithm:
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Models and algorithms refuse bad settings by ValueError: the user's to put right, not a bug."""
     try:
-        return Algorithm.parse(algorithm) if isinstance(algorithm, str) else algorithm
+        yield
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
 def _optimizer(net: Graph, given: Optimizer | MakeOptimizer | None) -> Optimizer:
-    made = given
-    if given is None:
-        made = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=1e-4)
-    elif not isinstance(given, Optimizer):
-        made = given(net.parameters())
+    given = given or (lambda weights: torch.optim.AdamW(weights, lr=1e-3, weight_decay=1e-4))
+    made = given if isinstance(given, Optimizer) else given(net.parameters())
     if not isinstance(made, Optimizer) or isinstance(made, LBFGS):
         raise ConfigError(
             f"optimizer is {_name(made)}: give a torch optimiser (not LBFGS), or a function that makes one."
@@ -213,24 +216,11 @@ def _schedule(
 ) -> Schedule:
     if scheduler is None:
         return PaperSchedule(optimizer, horizon)
-    if isinstance(scheduler, LRScheduler):
-        if scheduler.optimizer is not given:
-            raise ConfigError("The scheduler is of another optimiser: give that one, or functions that make both.")
-        return TorchSchedule(scheduler, every)
-    return TorchSchedule(scheduler(optimizer), every)
-
-
-def _selection(
-    select: Literal["validation", "test", "last"], sources: Sources, notes: list[str]
-) -> Literal["validation", "test", "last"]:
-    if select == "test" and sources.test is None:
-        raise ConfigError(
-            "select is 'test', but the data has no test part: give one, or choose 'validation' or 'last'."
-        )
-    if select == "validation" and sources.validation is None:
-        notes.append("A DataLoader cannot be divided, and there is no validation part: the last epoch is kept.")
-        return "last"
-    return select
+    if not isinstance(scheduler, LRScheduler):
+        scheduler = scheduler(optimizer)
+    elif scheduler.optimizer is not given:
+        raise ConfigError("The scheduler is of another optimiser: give that one, or functions that make both.")
+    return TorchSchedule(scheduler, every)
 
 
 def _described(optimizer: Optimizer) -> str:
@@ -242,17 +232,3 @@ def _name(thing: object) -> str:
     if inspect.isclass(thing) or inspect.isfunction(thing):
         return thing.__name__
     return type(thing).__name__
-
-
-def _display(stack: ExitStack) -> Callback:
-    from deeppc.training.display import display
-
-    return stack.enter_context(display(False))
-
-
-def _with_weights(net: Graph, result: RunResult) -> RunResult:
-    from safetensors.torch import load_file
-
-    assert result.run_dir is not None
-    net.load_state_dict(load_file(RunFolder(result.run_dir).best))
-    return result

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deeppc.runs.folder import RunFolder
+
+_PLAIN = ("selected_epoch", "select", "epochs", "steps", "seconds")
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,10 @@ class RunResult:
     selected_epoch: int
     select: str
     validation: dict[str, float] | None
-    test: dict[str, float] = field(default_factory=dict)
-    epochs: int = 0
-    steps: int = 0
-    seconds: float = 0.0
+    test: dict[str, float]
+    epochs: int
+    steps: int
+    seconds: float
 
     def table(self) -> dict[str, Any]:
         """Return what ``result.json`` holds."""
@@ -43,13 +45,10 @@ class RunResult:
             "seconds": self.seconds,
         }
 
-    def __getattr__(self, name: str) -> float | None:
-        part, _, metric = name.partition("_")
-        if part == "test" and metric in self.test:
-            return self.test[metric]
-        if part == "validation" and metric == self.metric:
-            return (self.validation or {}).get(metric)
-        raise AttributeError(f"this result has no {name!r}: it has {', '.join(self.table())}")
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("test_", "validation_")) and name in (table := self.table()):
+            return table[name]
+        raise AttributeError(f"a result has no {name!r}")
 
 
 def read_result(folder: RunFolder) -> RunResult | None:
@@ -58,11 +57,11 @@ def read_result(folder: RunFolder) -> RunResult | None:
         return None
     table = folder.result()
     metric = table.get("metric", "accuracy")
-    validation = table.get(f"validation_{metric}")
+    value = table.get(f"validation_{metric}")
     return RunResult(
         run_dir=folder.path,
         metric=metric,
-        validation=None if validation is None else {metric: validation},
+        validation=None if value is None else {metric: value},
         test={name.removeprefix("test_"): value for name, value in table.items() if name.startswith("test_")},
-        **{name: table[name] for name in ("selected_epoch", "select", "epochs", "steps", "seconds")},
+        **{name: table[name] for name in _PLAIN},
     )

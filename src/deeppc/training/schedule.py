@@ -32,7 +32,18 @@ def learning_rate(lr: float, step: int, horizon: int) -> float:
     return lr * (FLOOR + (PEAK - FLOOR) * (1 + math.cos(math.pi * fallen)) / 2)
 
 
-class PaperSchedule:
+class Schedule:
+    """What the loop asks of a schedule. This one leaves the rates alone."""
+
+    def before_step(self, step: int) -> None: ...
+    def after_step(self) -> None: ...
+    def after_epoch(self, score: float) -> None: ...
+    def load(self, state: dict[str, Any]) -> None: ...
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+class PaperSchedule(Schedule):
     """:func:`learning_rate` for each group of the optimiser, from the rate that it was built with."""
 
     def __init__(self, optimizer: Optimizer, horizon: int) -> None:
@@ -43,27 +54,12 @@ class PaperSchedule:
         for group, lr in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = learning_rate(lr, step, self._horizon)
 
-    def after_step(self) -> None:
-        pass
 
-    def after_epoch(self, score: float) -> None:
-        pass
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load(self, state: dict[str, Any]) -> None:
-        pass
-
-
-class TorchSchedule:
+class TorchSchedule(Schedule):
     """A torch scheduler, stepped after each epoch (``ReduceLROnPlateau`` with the selection score) or each batch."""
 
     def __init__(self, scheduler: LRScheduler, every: Literal["epoch", "batch"]) -> None:
         self._scheduler, self._every = scheduler, every
-
-    def before_step(self, step: int) -> None:
-        pass
 
     def after_step(self) -> None:
         if self._every == "batch":
@@ -76,12 +72,9 @@ class TorchSchedule:
             else:
                 self._scheduler.step()
 
-    def state(self) -> dict[str, Any]:
-        return dict(self._scheduler.state_dict())
-
     def load(self, state: dict[str, Any]) -> None:
         self._scheduler.load_state_dict(state)
         setattr(self._scheduler.optimizer, "_opt_called", True)  # noqa: B010 - it was, in an earlier process
 
-
-Schedule = PaperSchedule | TorchSchedule
+    def state(self) -> dict[str, Any]:
+        return dict(self._scheduler.state_dict())

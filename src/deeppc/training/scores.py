@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -89,49 +89,46 @@ def metric_for(targets: Tensor, kind: str = "auto") -> Metric:
     return METRICS["soft labels" if distribution else "values"]
 
 
-@dataclass
 class Sums:
-    """Running sums of an epoch, on the device: nothing waits for them until they are read."""
+    """Running sums of an epoch, on the device: nothing waits for them until they are read.
 
-    nodes: tuple[str, ...]
-    metric: Metric
-    samples: Tensor  # int64 ()
-    score: Tensor  # (), sum over samples of the metric
-    energy: Tensor  # (nodes,), sum over batches of the mean energy of each node
-    batches: Tensor  # int64 ()
+    ``tensors``: ``score`` is the metric's sum over ``samples``, ``energy`` (nodes,) the sum over ``batches`` of each
+    node's mean energy.
+    """
 
-    @classmethod
-    def zero(cls, nodes: tuple[str, ...], metric: Metric, device: torch.device) -> Sums:
+    def __init__(self, nodes: tuple[str, ...], metric: Metric, device: torch.device) -> None:
+        self.nodes, self.metric = nodes, metric
         wide = torch.float32 if device.type == "mps" else torch.float64
-        count = torch.zeros((), dtype=torch.int64, device=device)
-        score = torch.zeros((), dtype=wide, device=device)
-        return cls(
-            nodes, metric, count, score, torch.zeros(len(nodes), dtype=wide, device=device), batches=count.clone()
-        )
+        self.tensors = {
+            "samples": torch.zeros((), dtype=torch.int64, device=device),
+            "score": torch.zeros((), dtype=wide, device=device),
+            "energy": torch.zeros(len(nodes), dtype=wide, device=device),
+            "batches": torch.zeros((), dtype=torch.int64, device=device),
+        }
 
-    def add(self, outputs: Tensor, targets: Tensor, energy: Tensor) -> None:
-        self.samples += len(targets)
-        self.score += self.metric.running(outputs, targets)
-        self.energy += energy
-        self.batches += 1
+    def add(self, outputs: Tensor, targets: Tensor, energy: Mapping[str, Tensor]) -> Tensor:
+        """Take in a batch. Returns its energies as one tensor (nodes,)."""
+        stacked = torch.stack([energy[v].to(self.tensors["energy"]) for v in self.nodes])
+        self.tensors["samples"] += len(targets)
+        self.tensors["score"] += self.metric.running(outputs, targets)
+        self.tensors["energy"] += stacked
+        self.tensors["batches"] += 1
+        return stacked
 
     def value(self) -> float:
-        """The metric over the samples so far."""
-        return self.score.item() / max(1, int(self.samples.item()))
+        """Return the metric over the samples so far."""
+        return self.tensors["score"].item() / max(1, int(self.tensors["samples"].item()))
+
+    def energy(self) -> Tensor:
+        """Return the mean over the batches so far, (nodes,)."""
+        return self.tensors["energy"] / self.tensors["batches"].clamp(min=1)
 
     def energies(self) -> dict[str, float]:
-        """Mean over the batches so far, by node."""
-        return dict(zip(self.nodes, (self.energy / self.batches.clamp(min=1)).tolist(), strict=True))
+        return dict(zip(self.nodes, self.energy().tolist(), strict=True))
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in _SUMMED}
-
-    def put(self, tensors: dict[str, Tensor]) -> None:
-        for name in _SUMMED:
-            getattr(self, name).copy_(tensors[name])
-
-
-_SUMMED = ("samples", "score", "energy", "batches")
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, value in self.tensors.items():
+            value.copy_(tensors[name])
 
 
 def evaluate(

@@ -7,7 +7,7 @@ resumes at any batch; a ``DataLoader`` can only be asked for a whole epoch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -51,13 +51,11 @@ class Loader:
         if hasattr(self._loader.sampler, "set_epoch"):
             self._loader.sampler.set_epoch(epoch)
         for index, batch in enumerate(self._loader):
-            match batch:
-                case [Tensor() as inputs, Tensor() as targets]:
-                    if index >= start:
-                        yield inputs.to(self._device), targets.to(self._device)
-                case _:
-                    kind = type(batch).__name__
-                    raise DataError(f"The DataLoader gives {kind}: expected pairs of tensors (inputs, targets).")
+            if not _is_pair(batch):
+                kind = type(batch).__name__
+                raise DataError(f"The DataLoader gives {kind}: expected pairs of tensors (inputs, targets).")
+            if index >= start:
+                yield batch[0].to(self._device), batch[1].to(self._device)
 
 
 @dataclass(frozen=True)
@@ -79,52 +77,15 @@ def sources_of(
     ``validation`` is the fraction of the training samples to hold out (None: none) where ``data`` has no validation
     part of its own and can be divided; ``limit`` the number of samples to train on.
     """
-    if isinstance(data, Dataset):
-        return _of_dataset(data, None, batch_size, seed, validation, limit, device)
-    parts = _parts(data)
-    if all(isinstance(part, DataLoader) for part in parts.values()):
+    parts = {} if isinstance(data, Dataset) else _parts(data)
+    if parts and all(isinstance(part, DataLoader) for part in parts.values()):
         if limit is not None:
             raise DataError("A DataLoader decides itself how many samples there are: leave limit out.")
         loaders = {name: Loader(loader, device) for name, loader in parts.items()}
-        sizes = ", ".join(f"{loader.size:,} {name}" for name, loader in loaders.items())
-        return Sources(
-            loaders["train"], loaders.get("validation"), loaders.get("test"), f"DataLoader: {sizes}", exact=False
-        )
-    if not all(_is_pair(part) for part in parts.values()):
-        raise DataError(_expected(data))
-    given = {name: from_tensors(parts["train"], pair) for name, pair in parts.items()}  # each fits the first
-    sources = _of_dataset(
-        given.get("test", given["train"]),
-        given["validation"].test if "validation" in given else None,
-        batch_size,
-        seed,
-        validation,
-        limit,
-        device,
-    )
-    if "test" in parts:
-        return sources
-    shape = "x".join(map(str, parts["train"][0].shape[1:]))
-    description = f"tensors: {len(parts['train'][0]):,} samples of {shape}"
-    return Sources(sources.train, sources.validation, None, description)
+        description = "DataLoader: " + ", ".join(f"{loader.size:,} {name}" for name, loader in loaders.items())
+        return Sources(loaders["train"], loaders.get("validation"), loaders.get("test"), description, exact=False)
 
-
-def first_batch(source: Source) -> tuple[Tensor, Tensor]:
-    """Return the first batch of the first epoch; torch's random numbers stay as they are."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return next(iter(source.epoch(0)))
-
-
-def _of_dataset(
-    dataset: Dataset,
-    held_out: Split | None,
-    batch_size: int,
-    seed: int,
-    validation: float | None,
-    limit: int | None,
-    device: torch.device,
-) -> Sources:
+    dataset, held_out = (data, None) if isinstance(data, Dataset) else _of_tensors(data, parts)
     training = dataset.train
     if held_out is None and validation is not None:
         training, held_out = holdout(training, validation, seed)
@@ -134,12 +95,32 @@ def _of_dataset(
     def in_order(split: Split) -> Batches:
         return Batches(split, dataset, batch_size=_EVALUATED, augment=False, shuffle=False, device=device)
 
-    return Sources(
+    sources = Sources(
         Batches(training, dataset, batch_size=batch_size, seed=seed, device=device),
         in_order(held_out) if held_out is not None else None,
         in_order(dataset.test),
         str(dataset),
     )
+    if not parts or "test" in parts:
+        return sources
+    inputs = parts["train"][0]
+    description = f"tensors: {len(inputs):,} samples of {'x'.join(map(str, inputs.shape[1:]))}"
+    return replace(sources, test=None, description=description)
+
+
+def first_batch(source: Source) -> tuple[Tensor, Tensor]:
+    """Return the first batch of the first epoch; torch's random numbers stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return next(iter(source.epoch(0)))
+
+
+def _of_tensors(data: Any, parts: Mapping[str, Any]) -> tuple[Dataset, Split | None]:
+    """Return the data set, and the validation part if there is one. Without a test part, its test split is no use."""
+    if not all(_is_pair(part) for part in parts.values()):
+        raise DataError(_expected(data))
+    given = {name: from_tensors(parts["train"], pair) for name, pair in parts.items()}  # each fits the first
+    return given.get("test", given["train"]), given["validation"].test if "validation" in given else None
 
 
 def _parts(data: Any) -> dict[str, Any]:
@@ -150,10 +131,8 @@ def _parts(data: Any) -> dict[str, Any]:
         return {name: data[name] for name in PARTS if data.get(name) is not None}
     if isinstance(data, DataLoader) or _is_pair(data):
         return {"train": data}
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return {"train": data[0], "test": data[1]}
-    if isinstance(data, tuple | list) and len(data) == 3:
-        return dict(zip(PARTS, data, strict=True))
+    if isinstance(data, tuple | list) and len(data) in (2, 3):
+        return dict(zip(PARTS if len(data) == 3 else ("train", "test"), data, strict=True))
     raise DataError(_expected(data))
 
 
