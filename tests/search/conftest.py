@@ -24,25 +24,6 @@ TINY: dict[str, Any] = {"model": "mlp", "width": 0.05, "limit": 60, "batch_size"
 MakePlan = Callable[..., Plan]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, digits: Dataset) -> Iterator[None]:
-    """No questions to git, one thread, digits read once, and nothing waits for the disk: no test is of a power cut."""
-    monkeypatch.setattr("deeppc.runs.provenance._git", lambda: None)
-    monkeypatch.setattr("deeppc.training.builder.load", lambda *args, **options: digits)
-    monkeypatch.setattr("os.fsync", lambda handle: None)
-
-    def hurry(connection: Any, record: object) -> None:
-        if isinstance(connection, sqlite3.Connection):
-            connection.execute("PRAGMA synchronous = OFF")
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", hurry)
-    yield
-    sqlalchemy.event.remove(sqlalchemy.Engine, "connect", hurry)
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="session")
 def digits() -> Dataset:
     return load("digits")
@@ -58,8 +39,13 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def databases_made_quickly(empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Optuna takes most of a second to make its tables; a copy of empty ones takes none. Closed after the test."""
+def quick(monkeypatch: pytest.MonkeyPatch, digits: Dataset, empty_database: Path) -> Iterator[None]:
+    """One thread, digits read once, nothing waits for the disk, and databases begin as copies of an empty one.
+
+    Optuna takes most of a second to make its tables. Connections are closed after the test.
+    """
+    monkeypatch.setattr("deeppc.training.builder.load", lambda *args, **options: digits)
+    monkeypatch.setattr("os.fsync", lambda handle: None)
     connect, opened = storage._connect, []
 
     def connect_to_copy(plan: Plan) -> optuna.storages.RDBStorage:
@@ -68,8 +54,17 @@ def databases_made_quickly(empty_database: Path, monkeypatch: pytest.MonkeyPatch
         opened.append(connect(plan))
         return opened[-1]
 
+    def hurry(connection: Any, record: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
     monkeypatch.setattr(storage, "_connect", connect_to_copy)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", hurry)
     yield
+    sqlalchemy.event.remove(sqlalchemy.Engine, "connect", hurry)
+    torch.set_num_threads(threads)
     for database in opened:
         database.remove_session()
         database.engine.dispose()

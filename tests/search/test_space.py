@@ -19,7 +19,6 @@ from deeppc.training import TrainConfig
 from deeppc.training.config import replace
 
 ALGORITHMS = ("bp", "pc", "ipc", "pc+s", "pc+d", "pc+l", "pc+f", "pc+s+f", "pc+d+f", "ipc+s", "pc+cn", "ipc+s+cn")
-ACTIVATIONS = {"leaky_relu", "gelu", "hard_tanh", "relu"}
 
 
 def space(algorithm: str = "pc+s+f", *overrides: str, model: str = "vgg5", **changes: object) -> Space:
@@ -44,23 +43,18 @@ def log_range(found: Space, name: str) -> tuple[float, float]:
 # --- the paper's table, typed from it ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["pc", "ipc", "pc+s+f", "ipc+s", "pc+d+f"])
-def test_pcn_space_is_the_papers(algorithm: str) -> None:
+@pytest.mark.parametrize("algorithm", ["bp", "pc", "ipc", "pc+s+f", "ipc+s", "pc+d+f"])
+def test_space_is_the_papers(algorithm: str) -> None:
     found = space(algorithm)
-    assert set(dimension(found, "activation").choices) == ACTIVATIONS
-    assert log_range(found, "lr_x") == (5e-3, 9e-1)
-    assert log_range(found, "lr_w") == (1e-5, 3e-2)
+    assert set(dimension(found, "activation").choices) == {"leaky_relu", "gelu", "hard_tanh", "relu"}
+    assert log_range(found, "lr_w") == (1e-5, 3e-4 if algorithm == "bp" else 3e-2)
     assert log_range(found, "weight_decay") == (1e-5, 1e-2)
-    momenta = {draw["momentum_x"] for draw in draws(found, 200)}
-    assert momenta == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
-
-
-def test_bp_space_is_the_papers() -> None:
-    found = space("bp")
-    assert {d.name for d in found.dimensions} == {"activation", "lr_w", "weight_decay"}
-    assert set(dimension(found, "activation").choices) == ACTIVATIONS
-    assert log_range(found, "lr_w") == (1e-5, 3e-4)
-    assert log_range(found, "weight_decay") == (1e-5, 1e-2)
+    if algorithm == "bp":
+        assert {d.name for d in found.dimensions} == {"activation", "lr_w", "weight_decay"}
+    else:
+        assert log_range(found, "lr_x") == (5e-3, 9e-1)
+        momenta = {draw["momentum_x"] for draw in draws(found, 100)}
+        assert momenta == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
 
 
 @pytest.mark.parametrize(
@@ -75,8 +69,7 @@ def test_bp_space_is_the_papers() -> None:
     ],
 )
 def test_steps_are_the_papers(model: str, steps: set[int]) -> None:
-    found = {draw["T"] for draw in draws(space("ipc+s", model=model), 60)}
-    assert found == steps
+    assert {draw["T"] for draw in draws(space("ipc+s", model=model), 60)} == steps
     assert min(steps) == build_network(model, width=0.02).L  # the wave can reach the first layer
 
 
@@ -85,8 +78,7 @@ def test_the_schedules_own_settings() -> None:
     assert set(dimension(space("pc+d+f"), "k").choices) == {1.0, 1.5, 2.0}
     # a sequence from 0 to 1 with step 0.15, without 0, where nothing is learnt
     assert {draw["beta"] for draw in draws(space("pc+cn"), 100)} == {0.15, 0.3, 0.45, 0.6, 0.75, 0.9}
-    for algorithm, absent in (("pc", {"alpha", "k", "beta"}), ("pc+s+f", {"k", "beta"}), ("ipc+d", {"alpha", "beta"})):
-        assert not absent & {d.name for d in space(algorithm).dimensions}
+    assert "beta" not in space("pc+s+f").table()
 
 
 # --- nothing is drawn that cannot work -----------------------------------------------------------------------------
@@ -100,7 +92,7 @@ WIDE = (
 
 
 @given(st.sampled_from(ALGORITHMS), st.sampled_from(sorted(names())), st.integers(0, 2**31), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_every_draw_is_accepted_and_means_something(algorithm: str, model: str, seed: int, wide: bool) -> None:
     found = space(algorithm, *(WIDE if wide else ()), model=model)
     for draw in draws(found, 5, seed):
@@ -136,11 +128,8 @@ def test_narrowed_added_and_fixed() -> None:
     assert "alpha" not in found.table()
     assert dimension(found, "norm").choices == ("none", "bf")
     assert {draw["T"] for draw in draws(found, 40)} == {5, 7, 9}
-
-
-def test_linear_is_possible_where_the_paper_has_the_logarithm() -> None:
-    d = dimension(space("pc", "lr_x=0.1..0.5 linear"), "lr_x")
-    assert (d.low, d.high, d.log) == (0.1, 0.5, False)
+    linear = dimension(space("pc", "lr_x=0.1..0.5 linear"), "lr_x")
+    assert (linear.low, linear.high, linear.log) == (0.1, 0.5, False)
 
 
 def test_a_condition_of_ones_own() -> None:
@@ -170,6 +159,9 @@ def test_from_a_file_and_flags_win(tmp_path: Path) -> None:
     assert dimension(found, "activation").choices == ("gelu", "relu")
     assert dimension(found, "nesterov").choices == (True, False)
     assert found.config.setting("momentum_x") == 0.5
+    file.write_text("[lr_x]\nlow = 1\n")
+    with pytest.raises(ConfigError, match="is a table"):
+        build(TrainConfig(), (), file)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +184,13 @@ def test_from_a_file_and_flags_win(tmp_path: Path) -> None:
         ("lr_w=-1..1", "lr_w is -1, but must be a number above 0"),
         ("alpha=0.1,0.2 if weather=fine", "the condition 'weather=fine'"),
         ("alpha=0.1,0.2 if norm", "the condition 'norm'"),
+        ("width=0.1,0.2 if norm=bf;norm=bf,bn if width=0.1", "wait for each other"),
+        ("activation=gelu;lr_w=1;weight_decay=0;lr_x=1;momentum_x=0;T=5;alpha=0", "nothing to search"),
     ],
 )
 def test_mistakes_are_explained(override: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        space("pc+s+f", override)
+        space("pc+s+f", *override.split(";"))
 
 
 def test_a_strangers_family_brings_its_space() -> None:
@@ -207,20 +201,3 @@ def test_a_strangers_family_brings_its_space() -> None:
     assert log_range(found, "lr_w") == (1e-3, 1e-1)
     assert {draw["reach"] for draw in draws(found, 30)} == {1, 2, 3}
     assert space("toy+whole", "reach=1..3").idle == {"reach": "it means nothing with toy+whole"}
-
-
-def test_conditions_that_wait_for_each_other() -> None:
-    with pytest.raises(ConfigError, match="wait for each other"):
-        space("pc", "width=0.1,0.2 if loss=cross_entropy", "loss=squared_error,cross_entropy if width=0.1")
-
-
-def test_nothing_left_to_search() -> None:
-    with pytest.raises(ConfigError, match="nothing to search"):
-        space("bp", "activation=gelu", "lr_w=1e-3", "weight_decay=1e-4")
-
-
-def test_a_file_that_is_no_space(tmp_path: Path) -> None:
-    file = tmp_path / "space.toml"
-    file.write_text("[lr_x]\nlow = 1\n")
-    with pytest.raises(ConfigError, match="is a table"):
-        build(TrainConfig(), (), file)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deeppc.cli.main import main
 from deeppc.errors import ConfigError, RunError
 from deeppc.search import storage, transfer
 from deeppc.search.plan import Plan
@@ -53,23 +54,21 @@ def test_steps_in_a_deeper_network(found: int | None, wanted: int | None) -> Non
     assert (config.model, config.setting("T"), config.setting("lr_x")) == ("vgg10", wanted, 0.3)
 
 
-def test_own_settings_stay_as_they_are() -> None:
-    deep = source("pc", "cifar10", "vgg10", T=6)
-    assert Cell("", "", deep, deep).config.setting("T") == 6
-
-
-def test_across_data_sets_only_the_task_is_the_targets() -> None:
-    target, other = source("pc", "cifar100", "vgg7", lr_w=1.0), source("pc", "cifar10", "vgg7", lr_w=2.0, T=9)
+def test_only_the_task_is_the_targets() -> None:
+    target, other = source("pc", "cifar100", "vgg7", lr_w=1.0), source("pc", "cifar10", "vgg7", lr_w=2.0, T=3)
     config = Cell("", "", target, other).config
-    assert (config.dataset, config.lr_w, config.setting("T")) == ("cifar100", 2.0, 9)
+    assert (config.dataset, config.lr_w, config.setting("T")) == ("cifar100", 2.0, 3)  # T: in no deeper a network
 
 
-def test_nothing_to_transfer() -> None:
+def test_what_cannot_be_transferred(tiny: MakePlan) -> None:
     with pytest.raises(ConfigError, match="nothing to transfer"):
         transfer.cells([source("pc", "cifar10", "vgg5"), source("bp", "cifar10", "vgg7")])
+    storage.create(tiny())
+    with pytest.raises(RunError, match="is not finished: resume it with"):
+        transfer.read(tiny().folder)
 
 
-def test_trained_written_and_resumed(tiny: MakePlan, tmp_path: Path) -> None:
+def test_trained_written_and_resumed(tiny: MakePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for model in ("mlp", "vgg5"):
         search(tiny(model, trials=1, model=model, epochs=1, width=0.05, limit=30, algorithm="bp", space=["lr_w=1e-3"]))
     sources = [transfer.read(tmp_path / model) for model in ("mlp", "vgg5")]
@@ -87,12 +86,10 @@ def test_trained_written_and_resumed(tiny: MakePlan, tmp_path: Path) -> None:
     assert f"{50 * (found[0] + found[1]):.2f} ±" in text
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("metrics.jsonl")}
-    assert transfer.transfer(sources, tmp_path / "out", [0, 1]) == text
+    folders = [str(tmp_path / name) for name in ("mlp", "vgg5", "out")]
+    assert main(["search", "transfer", *folders[:2], "--seeds", "0,1", "--run-dir", folders[2]]) == 0
+    out = capsys.readouterr().out
+    assert "2 of 2: digits-vgg5-bp with the settings of digits-mlp-bp" in out
+    assert "Across depths, digits" in out
+    assert (tmp_path / "out" / "transfer.md").read_text() == text
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("metrics.jsonl")}
-
-
-def test_an_unfinished_search(tiny: MakePlan) -> None:
-    search(tiny(trials=1))
-    storage.create(tiny(trials=2))
-    with pytest.raises(RunError, match="is not finished: resume it with"):
-        transfer.read(tiny().folder)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,13 +12,11 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from deeppc.cli.common import Command, Given, config_of, folder_to_resume, remark, seeds_of, settings_type, watching
 from deeppc.errors import ConfigError
-from deeppc.training.config import TrainConfig, replace
+from deeppc.training.config import replace
 
 if TYPE_CHECKING:
-    from deeppc.search.importance import Importance
     from deeppc.search.plan import Plan
     from deeppc.search.study import SearchResult
-    from deeppc.search.trials import Trial
 
     SearchSettings = Any
 else:
@@ -26,6 +24,7 @@ else:
 
 Study = Annotated[Positional[Path], arg(metavar="STUDY")]
 Studies = Annotated[Positional[tuple[Path, ...]], arg(metavar="STUDY...")]
+Storage = Annotated[str | None, arg(help="Optuna storage URL of the search, if it needs a password.")]
 PAPER = {"trials": 200, "pruner": "none", "seeds": "0,1,2,3,4", "final_epochs": 50}  # the paper's protocol
 
 
@@ -80,19 +79,16 @@ class Search:
         from deeppc.search import plan as plans
         from deeppc.search import space as spaces
 
-        own, resumed = self.own(given), folder_to_resume(self, given)
-
-        def saved(folder: Path) -> TrainConfig:
-            return replace(plans.read(folder).config, resume=True)
-
+        own, folder = self.own(given), folder_to_resume(self, given)
+        begun = None if folder is None else plans.read(folder)
         select = {"select": "test"} if self.protocol == "paper" else {}
-        config = config_of(self, given, saved, {"epochs": 25, **select})
-        if resumed is not None:
-            plan = plans.read(resumed)
-            begun = {"trials": plan.trials, "pruner": plan.pruner, "storage": plan.storage}
-            own |= {name: value for name, value in begun.items() if name not in given}
-        if resumed is not None and not (self.space or self.space_file):
-            space = spaces.rebuild(config, plan.space.table(), str(resumed / plans.STUDY))
+        config = config_of(
+            self, given, lambda folder: replace(plans.read(folder).config, resume=True), {"epochs": 25, **select}
+        )
+        if begun is not None:
+            own |= {name: getattr(begun, name) for name in ("trials", "pruner", "storage") if name not in given}
+        if begun is not None and not (self.space or self.space_file):
+            space = dataclasses.replace(begun.space, config=config)
         else:
             space = spaces.build(config, self.space, self.space_file)
         return plans.Plan(plans.folder_of(config), space, own["trials"], own["pruner"], own["storage"], self.jobs)
@@ -100,6 +96,7 @@ class Search:
     def _show(self, result: SearchResult) -> None:
         from rich.console import Console
 
+        from deeppc.search import page
         from deeppc.search.importance import importance, turned
         from deeppc.search.plan import BEST
         from deeppc.search.trials import score, settings
@@ -107,15 +104,15 @@ class Search:
         best, folder = result.best, result.plan.folder
         found = importance(result.plan, result.trials)
         if self.json:
-            print(json.dumps({"event": "search", "folder": str(folder), "best": best.table()}), flush=True)
+            record = {"event": "search", "folder": str(folder), "best": dataclasses.asdict(best)}
+            print(json.dumps(record), flush=True)
         else:
-            console = Console(highlight=False)
-            words = f"best: trial {best.number} with {score(best.value)}: {settings(best.params)}"
-            console.print(words, soft_wrap=True, markup=False)
-            console.print(f"train it:  deeppc train --config {folder / BEST}", soft_wrap=True, markup=False)
+            console = Console(highlight=False, markup=False, soft_wrap=True)
+            console.print(f"best: trial {best.number} with {score(best.value)}: {settings(best.params)}")
+            console.print(f"train it:  deeppc train --config {folder / BEST}")
             console.print(turned([found]).rich())
         try:
-            remark(f"pictures: {_draw(result.plan, result.trials, found)}", "")
+            remark(f"pictures: {page.write(result.plan, result.trials, found)}", "")
         except Exception as error:  # the search is safe in its storage
             remark(f"The page of {folder} could not be written: {error!r}")
 
@@ -129,21 +126,6 @@ class Search:
         run_comparison(config, [config.algorithm], seeds, self.json)
 
 
-def _read(folder: Path, storage: str | None) -> tuple[Plan, list[Trial]]:
-    from deeppc.search import plan as plans
-    from deeppc.search.storage import open_study
-
-    plan = plans.read(folder, storage)
-    with open_study(plan) as session:
-        return plan, session.trials()
-
-
-def _draw(plan: Plan, trials: Sequence[Trial], found: Importance) -> Path:
-    from deeppc.search import page
-
-    return page.write(plan, trials, found)
-
-
 @dataclass(frozen=True)
 class SearchImportance:
     """Which settings matter, in the paper's table: fANOVA and PED-ANOVA beside the paper's values."""
@@ -154,8 +136,7 @@ class SearchImportance:
     """Count pruned trials, too, by the score that they had: more trials, but each is judged too low."""
     out: Path | None = None
     """Write the table to this Markdown file, too."""
-    storage: str | None = None
-    """Optuna storage URL of the studies, if it needs a password."""
+    storage: Storage = None
     json: bool = False
     """Print one JSON object per study instead of the table."""
 
@@ -164,11 +145,11 @@ class SearchImportance:
 
         from deeppc.files import write_text
         from deeppc.search.importance import NOTE, as_table, importance, turned
+        from deeppc.search.storage import read_study
 
         if not self.studies:
             raise ConfigError("Say which search, e.g. deeppc search importance searches/cifar10-vgg5-pc+s+f")
-        read = [_read(folder, self.storage) for folder in self.studies]
-        found = [importance(plan, trials, with_pruned=self.pruned) for plan, trials in read]
+        found = [importance(*read_study(folder, self.storage), with_pruned=self.pruned) for folder in self.studies]
         if self.out is not None:
             write_text(self.out, f"{NOTE}\n\n{as_table(found).markdown()}")
         if self.json:
@@ -181,18 +162,19 @@ class SearchImportance:
 
 @dataclass(frozen=True)
 class SearchPlot:
-    """Draw a search: history, learning curves, slices, parallel coordinates, importance, in one offline page."""
+    """Draw a search: history, learning curves, slices, importance, in one offline page."""
 
     study: Study
     """Folder of the search; it may still be running."""
-    storage: str | None = None
-    """Optuna storage URL of the study, if it needs a password."""
+    storage: Storage = None
 
     def run(self, given: Given) -> None:
+        from deeppc.search import page
         from deeppc.search.importance import importance
+        from deeppc.search.storage import read_study
 
-        plan, trials = _read(self.study, self.storage)
-        print(_draw(plan, trials, importance(plan, trials)))
+        plan, trials = read_study(self.study, self.storage)
+        print(page.write(plan, trials, importance(plan, trials)))
 
 
 @dataclass(frozen=True)
@@ -207,8 +189,7 @@ class SearchTransfer:
     """Epochs of each run, at most. None: as many as the trials of the target's search had."""
     run_dir: Path = Path("searches/transfer")
     """Folder for the runs and the tables. The same command again resumes where it stopped."""
-    storage: str | None = None
-    """Optuna storage URL of the studies, if it needs a password."""
+    storage: Storage = None
     json: bool = False
     """Print one JSON object per epoch and per run, and nothing else, on stdout; the tables are in the folder."""
 
@@ -233,15 +214,15 @@ class SearchPreset:
     """Folder of the search."""
     out: Path = Path()
     """Folder to write <dataset>-<model>-<algorithm>.toml to."""
-    storage: str | None = None
-    """Optuna storage URL of the study, if it needs a password."""
+    storage: Storage = None
 
     def run(self, given: Given) -> None:
         from deeppc.files import write_text
         from deeppc.search.plan import task_name
         from deeppc.search.provenance import preset_of
+        from deeppc.search.storage import read_study
 
-        config, text = preset_of(*_read(self.study, self.storage))
+        config, text = preset_of(*read_study(self.study, self.storage))
         path = self.out / f"{task_name(config)}.toml"
         write_text(path, text)
         print(path)

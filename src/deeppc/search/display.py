@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from deeppc.report.tables import duration
 from deeppc.search.study import Listener
-from deeppc.search.trials import Progress, Trial, judged_by, score, settings
+from deeppc.search.trials import Progress, Trial, budget, judged_by, score, settings
 
 
 @contextmanager
@@ -23,55 +24,32 @@ def display(as_json: bool, console: Console | None = None) -> Iterator[Listener]
     if as_json:
         yield json_lines
         return
-    view = View(console or Console(highlight=False))
-    try:
-        yield view
-    finally:
-        view.stop()
+    with Live(console=console or Console(highlight=False), transient=True) as live:  # only a terminal shows it
+        opened = False
+
+        def show(progress: Progress) -> None:
+            nonlocal opened
+            lines = [line(trial, progress) for trial in progress.news]
+            for text in lines if opened else [opening(progress), *lines]:
+                live.console.print(Text(text), soft_wrap=True)
+            opened = True
+            live.update(panel(progress))
+
+        yield show
 
 
 def json_lines(progress: Progress) -> None:
     """Print one object per trial; the result follows when all is done."""
     for trial in progress.news:
-        print(json.dumps({"event": "trial", **trial.table()}), flush=True)
-
-
-class View:
-    """A line for each trial that ended; under them, in a terminal, how far it is, the best so far, and what runs."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._live: Live | None = None
-        self._opened = False
-
-    def __call__(self, progress: Progress) -> None:
-        if not self._opened:
-            self._opened = True
-            self._say(opening(progress))
-            if self.console.is_terminal:
-                self._live = Live(console=self.console, transient=True, refresh_per_second=4)
-                self._live.start()
-        for trial in progress.news:
-            self._say(line(trial, progress))
-        if self._live is not None:
-            self._live.update(panel(progress))
-
-    def _say(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=True)
-
-    def stop(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        print(json.dumps({"event": "trial", **dataclasses.asdict(trial)}), flush=True)
 
 
 def opening(progress: Progress) -> str:
     """What is searched, and how far it is if it resumes."""
     plan, c, table = progress.plan, progress.plan.config, progress.plan.space.table()
-    images = "all training images" if c.limit is None else f"{c.limit:,} images"
     lines = [
         f"search {plan.folder}: {plan.trials} trials of {c.algorithm} on {c.dataset}, {c.model} at width {c.width:g}, "
-        f"{images}, {c.epochs} epochs",
+        f"{budget(c)}",
         f"judged by the best epoch on {judged_by(c)}; pruner {plan.pruner}; {plan.jobs} at a time",
         *(f"  {name:<{max(map(len, table))}}  {text}" for name, text in table.items()),
         *(f"  {name} is not drawn: {why}" for name, why in plan.space.idle.items()),
@@ -83,17 +61,13 @@ def opening(progress: Progress) -> str:
 
 def line(trial: Trial, progress: Progress) -> str:
     """A trial that ended, and the best one so far."""
-    best = "" if (top := progress.best) is None else f"  best {score(top.value)} (trial {top.number})"
-    if trial.state in ("failed", "lost"):
-        said = f"{'lost, to be replaced' if trial.state == 'lost' else 'failed'}: {trial.reason}"
-    else:
-        said = f"{score(trial.value):>7}  {trial.state}" + (
-            f" at epoch {len(trial.epochs)}" if trial.state == "pruned" else ""
-        )
+    said = f"{trial.state}: {trial.reason}" if trial.reason else f"{score(trial.value):>7}  {trial.state}"
+    if trial.state == "pruned":
+        said += f" at epoch {len(trial.epochs)}"
     time = "" if trial.seconds is None else f"  {duration(trial.seconds)}"
-    return (
-        f"[{progress.ended}/{progress.plan.trials}] trial {trial.number}  {said}{time}{best}  {settings(trial.params)}"
-    )
+    best = "" if (top := progress.best) is None else f"  best {score(top.value)} (trial {top.number})"
+    head = f"[{progress.ended}/{progress.plan.trials}] trial {trial.number}"
+    return f"{head}  {said}{time}{best}  {settings(trial.params)}"
 
 
 def panel(progress: Progress) -> RenderableType:

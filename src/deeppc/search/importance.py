@@ -78,33 +78,37 @@ def importance(plan: Plan, trials: Sequence[Trial], *, with_pruned: bool = False
     everywhere = {name for t in used for name in t.params}
     partial = {name: sum(name in t.params for t in used) for name in sorted(everywhere - set(common))}
     fanova, ped_anova = (
-        _shares(plan, used, evaluator, common)
-        | {
-            n: share
-            for name in partial
-            for n, share in _shares(plan, used, evaluator, [*common, name]).items()
-            if n == name
-        }
+        _shares(plan, used, evaluator, common, partial)
         for evaluator in (FanovaImportanceEvaluator(seed=0), PedAnovaImportanceEvaluator())
     )
     c = plan.config
     return Importance(c.dataset, c.model, c.norm, c.algorithm, len(used), fanova, ped_anova, partial)
 
 
-def _shares(plan: Plan, trials: Iterable[Trial], evaluator: BaseImportanceEvaluator, params: list[str]) -> Percent:
-    """Of the trials that have all these settings. Empty where there is nothing to tell: too few, or all equal."""
+def _shares(
+    plan: Plan, trials: Sequence[Trial], by: BaseImportanceEvaluator, common: list[str], partial: Iterable[str]
+) -> Percent:
+    """Of the settings that all trials have, and of each other one among the trials that have it."""
+    found = _share(plan, trials, by, common)
+    for name in partial:
+        own = _share(plan, [t for t in trials if name in t.params], by, [*common, name])
+        found |= {n: share for n, share in own.items() if n == name}
+    return found
+
+
+def _share(plan: Plan, trials: Iterable[Trial], by: BaseImportanceEvaluator, params: list[str]) -> Percent:
+    """Empty where there is nothing to tell: too few trials, or all equal."""
     import optuna
 
     study = optuna.create_study(direction="maximize")
     distributions = {d.name: d.distribution() for d in plan.space.dimensions}
     for t in trials:
-        if set(params) <= set(t.params):
-            own = {name: distributions[name] for name in t.params}
-            study.add_trial(optuna.create_trial(params=t.params, distributions=own, value=t.value))
+        own = {name: distributions[name] for name in t.params}
+        study.add_trial(optuna.create_trial(params=t.params, distributions=own, value=t.value))
     if not params or len({t.value for t in study.get_trials(deepcopy=False)}) < 2:
         return {}
     try:
-        found = optuna.importance.get_param_importances(study, evaluator=evaluator, params=params)
+        found = optuna.importance.get_param_importances(study, evaluator=by, params=params)
     except RuntimeError:  # the forest finds no variance at all
         return {}
     return {name: 100 * share for name, share in found.items()}

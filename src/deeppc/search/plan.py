@@ -105,22 +105,18 @@ def read(folder: Path, storage: str | None = None) -> Plan:
 
 def require_same(begun: dict[str, Any], plan: Plan) -> None:
     """Raise ConfigError unless the search was begun with these settings, this space and this pruner."""
-    now = plan.identity()
-    for what in ("config", "space", "pruner"):
-        before, after = begun.get(what), now[what]
-        if what == "config":
-            before = canonical(before or {})
-        if before == after:
+    before = {**begun, "config": canonical(begun.get("config", {}))}
+    for what, after in plan.identity().items():
+        if before.get(what) == after:
             continue
-        name = f"--{what}"
-        if isinstance(before, dict):
-            differ = [k for k in {**before, **after} if before.get(k) != after.get(k)]
+        name, was, now = f"--{what}", before.get(what), after
+        if isinstance(was, dict):
+            differ = [key for key in {**was, **now} if was.get(key) != now.get(key)]
             key = "algorithm" if "algorithm" in differ else differ[0]  # which brings other options with it
-            name = f"--space {key}" if what == "space" else flag(key)
-            before, after = before.get(key), after.get(key)
-        was, is_now = ("not there" if value is None else repr(value) for value in (before, after))
+            name, was, now = f"--space {key}" if what == "space" else flag(key), was.get(key), now.get(key)
+        was, now = ("not there" if value is None else repr(value) for value in (was, now))
         raise ConfigError(
-            f"{name} is {is_now}, but the search in {plan.folder} was begun with {was}: resume it with "
+            f"{name} is {now}, but the search in {plan.folder} was begun with {was}: resume it with "
             f"--resume --run-dir {plan.folder}, or choose another folder."
         )
 

@@ -14,7 +14,7 @@ from deeppc.report.tables import mean_and_deviation
 from deeppc.runs.folder import ComparisonFolder
 from deeppc.search.plan import Plan
 from deeppc.search.space import TRAINING
-from deeppc.search.trials import Progress, Trial, judged_by, score
+from deeppc.search.trials import Progress, Trial, budget, judged_by, score
 from deeppc.training.config import TrainConfig
 from deeppc.training.config import settings as known_settings
 
@@ -42,11 +42,10 @@ def preset_of(plan: Plan, trials: Sequence[Trial]) -> tuple[TrainConfig, str]:
 def _describe(progress: Progress, best: Trial) -> list[str]:
     """Study, trials, scale and score, in a few lines."""
     plan, c = progress.plan, progress.plan.config
-    images = "all training images" if c.limit is None else f"{c.limit:,} images"
     return [
         f"{c.algorithm} on {c.dataset}, {c.model} at width {c.width:g}.",
         f"Search {plan.name!r}: {progress.ended} trials by TPE with seed {c.seed}, {progress.summary()}.",
-        f"Each had {c.epochs} epochs on {images}, batches of {c.batch_size}.",
+        f"Each had {budget(c)}, batches of {c.batch_size}.",
         f"The best is trial {best.number}. Its best epoch on {judged_by(c)}: {score(best.value)}.{_tested(plan)}",
         f"deeppc {deeppc.__version__}, {datetime.now(UTC).date()}.",
     ]

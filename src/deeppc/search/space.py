@@ -13,12 +13,13 @@ import dataclasses
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from deeppc.core.algorithms import families, known_options, options_for
 from deeppc.errors import ConfigError, nearest
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 Value = float | int | bool | str | None
+V = TypeVar("V")
 
 # Settings of the training that decide how well a network learns. The rest is the task, the budget, or a place.
 TRAINING = ("width", "activation", "norm", "affine", "aux", "lr_w", "weight_decay", "schedule_epochs", "batch_size")
@@ -45,11 +47,18 @@ class Condition:
     negated: bool = False
 
     def holds(self, config: TrainConfig, drawn: Mapping[str, Value]) -> bool:
-        value = drawn[self.name] if self.name in drawn else _value(config, self.name)
+        value = drawn[self.name] if self.name in drawn else self._of(config)
         if self.name == "algorithm":
             family, *suffixes = str(value).split("+")
             return self.negated != bool({value, family, *(f"+{s}" for s in suffixes)} & set(self.values))
         return self.negated != (value in self.values)
+
+    def _of(self, config: TrainConfig) -> Value:
+        """A setting, or a field of the algorithm that its suffixes decide."""
+        algorithm = config.algorithm_object()
+        return cast(
+            Value, getattr(algorithm, self.name) if hasattr(algorithm, self.name) else config.setting(self.name)
+        )
 
     def __str__(self) -> str:
         return f"{self.name}{'!=' if self.negated else '='}{','.join(map(_word, self.values))}"
@@ -67,11 +76,6 @@ class Dimension:
     log: bool = False
     when: tuple[Condition, ...] = ()
 
-    @property
-    def ends(self) -> tuple[Value, ...]:
-        """The values that decide whether all of them are allowed."""
-        return self.choices or (self.low, self.high)
-
     def distribution(self) -> BaseDistribution:
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -80,10 +84,6 @@ class Dimension:
         if isinstance(self.low, int) and isinstance(self.high, int):
             return IntDistribution(self.low, self.high, log=self.log, step=int(self.step or 1))
         return FloatDistribution(self.low, self.high, log=self.log, step=self.step)
-
-    def suggest(self, trial: optuna.Trial) -> Value:
-        value = cast(Value, trial._suggest(self.name, self.distribution()))
-        return on_grid(value) if isinstance(value, float) and self.step is not None else value
 
     def __str__(self) -> str:
         """In the grammar of :func:`parse`, so that a space can be written down and read again."""
@@ -105,7 +105,8 @@ class Space:
         drawn: dict[str, Value] = {}
         for dimension in self.dimensions:
             if all(condition.holds(self.config, drawn) for condition in dimension.when):
-                drawn[dimension.name] = dimension.suggest(trial)
+                value = trial._suggest(dimension.name, dimension.distribution())
+                drawn[dimension.name] = on_grid(value, dimension.step)
         return drawn
 
     def table(self) -> dict[str, str]:
@@ -118,18 +119,17 @@ def build(config: TrainConfig, overrides: Iterable[str] = (), file: Path | None 
 
     Raises ConfigError for a setting that is unknown or cannot be searched, and for values that it may not have.
     """
-    texts = {name: (text, "the paper's space") for name, text in shipped(config).items()}
-    own = options_for(config.algorithm)
-    idle = {}
-    for name, text, source in [*_from_file(file), *_from_flags(overrides)]:
+    paper, own, idle = shipped(config), options_for(config.algorithm), {}
+    dimensions = {name: parse(name, text, "the paper's space") for name, text in paper.items()}
+    for name, text, source in _said(file, overrides):
         if name not in (*TRAINING, *known_options()):
             raise ConfigError(f"{source}: {name!r} cannot be searched: {nearest(name, (*TRAINING, *own))}")
         if name in TRAINING or name in own:
-            texts[name] = (_inherit(text, texts.get(name, ("", ""))[0]), source)
+            before = dimensions.get(name)
+            dimensions[name] = parse(name, text, source, by_log=before is not None and before.log)
         else:
             idle[name] = f"it means nothing with {config.algorithm}"
-    dimensions = [parse(name, text, source) for name, (text, source) in texts.items()]
-    return _assemble(config, dimensions, idle, named=texts.keys() - shipped(config).keys())
+    return _assemble(config, list(dimensions.values()), idle, named=dimensions.keys() - paper.keys())
 
 
 def rebuild(config: TrainConfig, table: Mapping[str, str], source: str) -> Space:
@@ -148,63 +148,56 @@ def shipped(config: TrainConfig) -> dict[str, str]:
     return found
 
 
-def parse(name: str, text: str, source: str) -> Dimension:
-    """``text`` in the grammar as a dimension, its values checked against the setting's type and range."""
+def parse(name: str, text: str, source: str, by_log: bool = False) -> Dimension:
+    """``text`` in the grammar as a dimension, its values checked against the setting's type and range.
+
+    ``by_log``: a range that does not say how it is spaced is so by the logarithm.
+    """
     values, *conditions = re.split(r"\s+if\s+", text.strip())
+    when = tuple(_condition(condition, source) for condition in conditions)
     if ".." in values:
-        dimension = _range(name, values, source)
-    else:
-        choices = tuple(_fitted(name, part, source) for part in values.split(",") if part.strip())
-        if not choices or len(set(choices)) < len(choices):
-            raise ConfigError(f"{source}: {name}={text!r} names no value, or one twice: {GRAMMAR}.")
-        dimension = Dimension(name, choices)
-    return dataclasses.replace(dimension, when=tuple(_condition(c, source) for c in conditions))
+        return dataclasses.replace(_range(name, values, source, by_log), when=when)
+    choices = tuple(_fitted(name, part, source) for part in values.split(",") if part.strip())
+    if not choices or len(set(choices)) < len(choices):
+        raise ConfigError(f"{source}: {name}={text!r} names no value, or one twice: {GRAMMAR}.")
+    return Dimension(name, choices, when=when)
 
 
-def _value(config: TrainConfig, name: str) -> Value:
-    """A setting, or a field of the algorithm that its suffixes decide."""
-    algorithm = config.algorithm_object()
-    return cast(Value, getattr(algorithm, name) if hasattr(algorithm, name) else config.setting(name))
-
-
-def on_grid(value: float) -> float:
-    """Return 0.3 for 0.30000000000000004."""
-    return round(value, 12)
-
-
-def _range(name: str, text: str, source: str) -> Dimension:
+def _range(name: str, text: str, source: str, by_log: bool) -> Dimension:
+    said = f"{source}: {name}={text!r}"
     found = re.fullmatch(r"(\S+?)\s*\.\.\s*(\S+)(?:\s+(log|linear|step\s+(\S+)))?", text.strip())
     if not found:
-        raise ConfigError(f"{source}: {name}={text!r} is not a range: {GRAMMAR}.")
+        raise ConfigError(f"{said} is not a range: {GRAMMAR}.")
     low, high = (cast(float, _fitted(name, end, source)) for end in found.group(1, 2))
+    step = cast(float, _fitted(name, found[4], source)) if found[4] else None
     if not {type(low), type(high)} <= {int, float}:
         raise ConfigError(f"{source}: {name} takes no range, only a list of values: {GRAMMAR}.")
-    log, step = found.group(3) == "log", None
-    if found.group(4) is not None:
-        step = cast(float, _fitted(name, found.group(4), source))
+    log = found[3] == "log" or (by_log and found[3] is None)
     if not low < high:
-        raise ConfigError(f"{source}: {name}={text!r} must rise, from a lower to a higher value.")
+        raise ConfigError(f"{said} must rise, from a lower to a higher value.")
     if log and low <= 0:
-        raise ConfigError(f"{source}: {name}={text!r} has no logarithm at {low:g}: begin above 0, or leave out log.")
-    if step is not None and not 0 < step <= high - low:
-        raise ConfigError(f"{source}: {name}={text!r} has a step that does not fit into the range.")
-    if step is not None:  # the last value of the grid need not be the one that was named
-        last = low + step * math.floor((high - low) / step + 1e-9)
-        high = last if isinstance(last, int) else on_grid(last)
+        raise ConfigError(f"{said} has no logarithm at {low:g}: begin above 0, or leave out log.")
+    if step is not None:
+        if not 0 < step <= high - low:
+            raise ConfigError(f"{said} has a step that does not fit into the range.")
+        # the last value of the grid need not be the one that was named
+        high = on_grid(low + step * math.floor((high - low) / step + 1e-9), step)
     return Dimension(name, low=low, high=high, step=step, log=log)
+
+
+def on_grid(value: V, step: float | None) -> V:
+    """Return 0.3 for 0.30000000000000004, if values go by steps."""
+    return round(value, 12) if isinstance(value, float) and step is not None else value  # type: ignore[return-value]
 
 
 def _fitted(name: str, text: str, source: str) -> Value:
     """The word as the setting's own type, within the setting's range."""
     text = text.strip()
-    value: Value = text  # "none" as well, which is None or a word, as the setting wants it
-    for kind in (int, float):
-        try:
+    value: Value = {"true": True, "false": False}.get(text, text)  # "none" is None or a word, as the setting wants it
+    for kind in (float, int):
+        with suppress(ValueError):
             value = kind(text)
-            break
-        except ValueError:
-            continue
-    return cast(Value, fitted(name, {"true": True, "false": False}.get(text, value), source))
+    return cast(Value, fitted(name, value, source))
 
 
 def _word(value: Value) -> str:
@@ -226,32 +219,17 @@ def _sections() -> dict[str, dict[str, str]]:
     return tomllib.loads((files("deeppc.search") / "spaces.toml").read_text(encoding="utf-8"))
 
 
-def _from_flags(overrides: Iterable[str]) -> list[tuple[str, str, str]]:
-    found = []
-    for override in overrides:
-        name, equals, text = override.partition("=")
-        if not equals or not text.strip():
-            raise ConfigError(f"--space {override!r} is not of the form name=values, {GRAMMAR}.")
-        found.append((name.strip().replace("-", "_"), text, f"--space {override!r}"))
-    return found
-
-
-def _from_file(file: Path | None) -> list[tuple[str, str, str]]:
-    """Strings in the grammar; TOML's own lists and numbers say the same."""
-    found = []
+def _said(file: Path | None, overrides: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, values and source of what the user says. In a file, TOML's own lists and numbers will do, too."""
     for name, value in ({} if file is None else read_toml(file)).items():
         if isinstance(value, dict):
             raise ConfigError(f"{file}: {name} is a table, but must be a text, {GRAMMAR}.")
-        found.append((name, ",".join(map(_word, value if isinstance(value, list) else [value])), str(file)))
-    return found
-
-
-def _inherit(text: str, before: str) -> str:
-    """Space a range that does not say how as the one that it narrows, if that is by the logarithm."""
-    if ".." in text and not re.search(r"\b(log|linear|step)\b", text) and re.search(r"\blog\b", before):
-        values, *conditions = re.split(r"\s+if\s+", text)
-        return " if ".join([f"{values} log", *conditions])
-    return text
+        yield name, ",".join(map(_word, value if isinstance(value, list) else [value])), str(file)
+    for override in overrides:
+        name, _, text = override.partition("=")
+        if not text.strip():
+            raise ConfigError(f"--space {override!r} is not of the form name=values, {GRAMMAR}.")
+        yield name.strip().replace("-", "_"), text, f"--space {override!r}"
 
 
 def _assemble(config: TrainConfig, dimensions: list[Dimension], idle: dict[str, str], named: Iterable[str]) -> Space:
@@ -263,15 +241,16 @@ def _assemble(config: TrainConfig, dimensions: list[Dimension], idle: dict[str, 
         for d in dimensions
         if d.name not in fixed
     ]
-    while unmet := next((pair for pair in ((d, _unmet(d, rest, config)) for d in rest) if pair[1]), None):
-        rest.remove(unmet[0])  # which may take others with it
-        if unmet[0].name in named:
-            idle[unmet[0].name] = f"it needs {unmet[1]}"
+    while unmet := _unmet(rest, config):
+        dimension, condition = unmet
+        rest.remove(dimension)  # which may take others with it
+        if dimension.name in named:
+            idle[dimension.name] = f"it needs {condition}"
     searched = {d.name for d in rest}
     rest = [dataclasses.replace(d, when=tuple(c for c in d.when if c.name in searched)) for d in rest]
     rest = _keep_gain_finite(config, rest)
     for dimension in rest:
-        for value in dimension.ends:
+        for value in dimension.choices or (dimension.low, dimension.high):
             replace(config, **{dimension.name: value})  # raises ConfigError for what does not suit the algorithm
     if not rest:
         raise ConfigError("There is nothing to search: every setting is fixed. Widen one, " + GRAMMAR + ".")
@@ -280,31 +259,27 @@ def _assemble(config: TrainConfig, dimensions: list[Dimension], idle: dict[str, 
 
 def _needs(name: str, config: TrainConfig) -> list[Condition]:
     """What a setting needs in order to change anything: by ``spaces.toml``, or as the algorithm's option says."""
-    text = _sections()["needs"].get(name)
-    if text is not None:
+    if (text := _sections()["needs"].get(name)) is not None:
         return [_condition(text, "spaces.toml")]
-    options = options_for(config.algorithm)
-    unless = options[name].unless if name in options else {}
-    return [Condition(other, (value,), negated=True) for other, value in unless.items()]
+    option = options_for(config.algorithm).get(name)
+    return [Condition(n, (v,), negated=True) for n, v in option.unless.items()] if option else []
 
 
-def _unmet(dimension: Dimension, searched: list[Dimension], config: TrainConfig) -> Condition | None:
-    """Return a condition that cannot hold, whatever is drawn."""
-    names = {d.name for d in searched}
-    return next((c for c in dimension.when if c.name not in names and not c.holds(config, {})), None)
+def _unmet(dimensions: list[Dimension], config: TrainConfig) -> tuple[Dimension, Condition] | None:
+    """Return a dimension with a condition that cannot hold, whatever is drawn."""
+    names = {d.name for d in dimensions}
+    return next(((d, c) for d in dimensions for c in d.when if c.name not in names and not c.holds(config, {})), None)
 
 
 def _ordered(dimensions: list[Dimension]) -> list[Dimension]:
     """Put each after those that its conditions ask for."""
     done: list[Dimension] = []
-    rest = list(dimensions)
-    while rest:
+    while rest := [d for d in dimensions if d not in done]:
         known = {d.name for d in done}
         ready = [d for d in rest if {c.name for c in d.when} <= known]
         if not ready:
             raise ConfigError(f"The conditions of {', '.join(d.name for d in rest)} wait for each other: drop one.")
         done += ready
-        rest = [d for d in rest if d not in ready]
     return done
 
 
@@ -316,11 +291,11 @@ def _keep_gain_finite(config: TrainConfig, dimensions: list[Dimension]) -> list[
     if not {"depth_gain", "lr_x"} <= options_for(config.algorithm).keys():
         return dimensions
     by_name = {d.name: d for d in dimensions}
-    gain = by_name["depth_gain"].choices if "depth_gain" in by_name else (config.setting("depth_gain"),)
-    if True not in gain:
+    gain = by_name.get("depth_gain", Dimension("depth_gain", (config.setting("depth_gain"),)))
+    rates = by_name.get("lr_x", Dimension("lr_x", (config.setting("lr_x"),)))
+    if True not in gain.choices:
         return dimensions
     lowest = 1.001 * (2.0**128) ** (-1 / levels(config))
-    rates = by_name.get("lr_x", Dimension("lr_x", (config.setting("lr_x"),)))
     choices = tuple(c for c in rates.choices if cast(float, c) > lowest)
     rates = dataclasses.replace(rates, low=max(rates.low, lowest), choices=choices)
     if not (rates.choices or rates.low < rates.high):

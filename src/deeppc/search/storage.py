@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deeppc.errors import ConfigError, RunError
 from deeppc.search import plan as plans
 from deeppc.search.plan import Plan
-from deeppc.search.trials import LOST, Trial, trials_of
+from deeppc.search.trials import LOST, Trial
 
 if TYPE_CHECKING:
     import optuna
@@ -58,15 +59,36 @@ class Session:
 
     def trials(self) -> list[Trial]:
         with in_words(self.plan):
-            return trials_of(self.study.get_trials(deepcopy=False))
+            return [Trial.of(trial) for trial in self.study.get_trials(deepcopy=False)]
 
     def live(self, below: int | None = None) -> int:
         """The number of trials that have ended or are running; of those with a number below this one."""
         return sum(t.state != "lost" and (below is None or t.number < below) for t in self.trials())
 
+    @contextmanager
+    def begin_trial(self, owner: str) -> Iterator[optuna.Trial]:
+        """A new trial, which gives signs of life within the context."""
+        from optuna.storages._heartbeat import get_heartbeat_thread  # otherwise only Study.optimize has them
+
+        with in_words(self.plan):
+            trial = self.study.ask()
+        with get_heartbeat_thread(trial._trial_id, self.storage):
+            trial.set_user_attr(OWNER, owner)
+            yield trial
+
+    def fail(self, trial_id: int, attribute: str = "", why: str = "") -> None:
+        """End a trial as failed, unless it has ended meanwhile."""
+        from optuna.exceptions import UpdateFinishedTrialError
+        from optuna.trial import TrialState
+
+        with in_words(self.plan), suppress(UpdateFinishedTrialError):
+            if attribute:
+                self.storage.set_trial_user_attr(trial_id, attribute, why)
+            self.storage.set_trial_state_values(trial_id, TrialState.FAIL)
+
     def give_up(self, owner: str, why: str = "") -> None:
         """Free the places of running trials whose owner's name begins so: no process works on them any more."""
-        self._fail(lambda t: str(t.user_attrs.get(OWNER, "")).startswith(owner), why)
+        self._give_up(lambda t: str(t.user_attrs.get(OWNER, "")).startswith(owner), why)
 
     def give_up_silent(self) -> None:
         """Free the places of trials, on any machine, that have given no sign of life for long."""
@@ -75,19 +97,14 @@ class Session:
         with in_words(self.plan):
             fail_stale_trials(self.study)
         since = datetime.now() - timedelta(seconds=GRACE)  # killed before it could say whose it is
-        self._fail(lambda t: OWNER not in t.user_attrs and t.datetime_start is not None and t.datetime_start < since)
+        self._give_up(lambda t: OWNER not in t.user_attrs and t.datetime_start is not None and t.datetime_start < since)
 
-    def _fail(self, which: Callable[[FrozenTrial], bool], why: str = "") -> None:
-        from optuna.exceptions import UpdateFinishedTrialError
-        from optuna.trial import TrialState
-
+    def _give_up(self, which: Callable[[FrozenTrial], bool], why: str = "") -> None:
         with in_words(self.plan):
-            for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                if which(trial):
-                    with suppress(UpdateFinishedTrialError):  # it has ended meanwhile
-                        if why:
-                            self.storage.set_trial_user_attr(trial._trial_id, LOST, why)
-                        self.storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+            found = self.study.get_trials(deepcopy=False)
+        for trial in found:
+            if trial.state.name == "RUNNING" and which(trial):
+                self.fail(trial._trial_id, LOST if why else "", why)
 
 
 def create(plan: Plan) -> Session:
@@ -106,10 +123,10 @@ def create(plan: Plan) -> Session:
             study_name=plan.name, storage=storage, direction="maximize", load_if_exists=True, pruner=_pruner(plan)
         )
         begun = study.user_attrs.get(IDENTITY)
-        if begun is None and study.get_trials(deepcopy=False):
-            raise RunError(f"The storage holds a study {plan.name!r} that deeppc did not begin: rename the folder.")
         if begun is not None:
             plans.require_same(begun, plan)
+        elif study.get_trials(deepcopy=False):
+            raise RunError(f"The storage holds a study {plan.name!r} that deeppc did not begin: rename the folder.")
         else:
             study.set_user_attr(IDENTITY, plan.identity())
         plans.write(plan)
@@ -132,6 +149,13 @@ def open_study(plan: Plan) -> Session:
         return Session(plan, study, storage)
 
 
+def read_study(folder: Path, storage: str | None = None) -> tuple[Plan, list[Trial]]:
+    """Return the plan and the trials of the search in ``folder``. ``storage`` is given where its URL has a password."""
+    plan = plans.read(folder, storage)
+    with open_study(plan) as session:
+        return plan, session.trials()
+
+
 def _connect(plan: Plan) -> RDBStorage:
     from optuna.storages import RDBStorage
 
@@ -143,11 +167,11 @@ def _connect(plan: Plan) -> RDBStorage:
 def in_words(plan: Plan) -> Iterator[None]:
     """Raise RunError for a database that does not answer, or answers wrongly: the user's to put right."""
     import sqlalchemy.exc
-    from optuna.exceptions import ExperimentalWarning, StorageInternalError
+    from optuna.exceptions import StorageInternalError
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats, which have been that since 2021
+            warnings.simplefilter("ignore")  # of heartbeats, which have been experimental since 2021
             yield
     except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError, ImportError) as error:  # without a driver
         where = plan.folder / plans.DATABASE if plan.storage is None else plans.without_password(plan.storage)
@@ -162,11 +186,11 @@ def place(plan: Plan) -> str:
 
 def _pruner(plan: Plan) -> BasePruner:
     """Hopeless trials end early: below the median of the others at the same epoch, but never at the first."""
-    import optuna
+    from optuna import pruners
 
     epochs = plan.config.epochs
     if plan.pruner == "median":
-        return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=max(2, epochs // 5))
+        return pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=max(2, epochs // 5))
     if plan.pruner == "hyperband":
-        return optuna.pruners.HyperbandPruner(min_resource=max(1, epochs // 9), max_resource=epochs)
-    return optuna.pruners.NopPruner()
+        return pruners.HyperbandPruner(min_resource=max(1, epochs // 9), max_resource=epochs)
+    return pruners.NopPruner()

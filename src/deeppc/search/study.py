@@ -17,6 +17,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,8 @@ from deeppc.files import Lock, write_text
 from deeppc.runs.folder import RunFolder
 from deeppc.search import plan as plans
 from deeppc.search.plan import Plan
-from deeppc.search.storage import OWNER, Session, create, open_study, place, require_optuna
-from deeppc.search.trials import LOST, REASON, SURPLUS, Progress, Trial, best_of, judged_by, score
+from deeppc.search.storage import Session, create, open_study, place, require_optuna
+from deeppc.search.trials import LOST, REASON, Progress, Trial, judged_by, score
 from deeppc.training import pool
 from deeppc.training.config import TrainConfig, replace, to_toml
 from deeppc.training.events import EpochDone, Event, Started, StopRun
@@ -71,7 +72,7 @@ def search(plan: Plan, on_progress: Listener = lambda progress: None) -> SearchR
             session.give_up(place(plan), "interrupted")
             where = f"after {reporter.look().ended} of {plan.trials} trials"
             raise Interrupted(where, "search", plan.folder, getattr(stop, "signal", 2)) from None
-        return _conclude(plan, session.trials())
+        return _conclude(Progress(plan, session.trials()))
 
 
 def _run(session: Session, reporter: Reporter) -> None:
@@ -103,87 +104,74 @@ class Job:
 
 def run_job(job: Job, send: pool.Send) -> None:
     """Run one trial, if there is still one to run. In a worker of the pool."""
-    require_optuna()
     with open_study(job.plan) as session:
+        from optuna.exceptions import UpdateFinishedTrialError
+
         session.give_up(job.owner)  # the worker that tried this job before has died
         session.give_up_silent()
         if session.live() < job.plan.trials:
-            Objective(session, job.owner, send).run()
-
-
-class NotTrained(Exception):  # noqa: N818 - Optuna's way to end a trial as failed
-    """The trial has failed, or is one too many; its attributes say why."""
+            # the error: others have given the trial up meanwhile, and another one is in its place
+            with suppress(UpdateFinishedTrialError), session.begin_trial(job.owner) as trial:
+                TrialRun(session, trial, send).run()
 
 
 @dataclass
-class Objective:
+class TrialRun:
     """One trial: draw settings, train, and tell Optuna after each epoch. Ends the run before its test set is seen."""
 
     session: Session
-    owner: str
+    trial: optuna.Trial
     send: pool.Send
     scores: list[float] = field(default_factory=list)
-    error: BaseException | None = None
 
     def run(self) -> None:
-        try:
-            self.session.study.optimize(self, n_trials=1, catch=(NotTrained,))
-        except (ValueError, AssertionError) as error:
-            if error is self.error:
-                raise
-            # Optuna refuses the outcome of a trial that is over: others have given it up, another is in its place
-
-    def __call__(self, trial: optuna.Trial) -> float:
-        from optuna import TrialPruned
-        from optuna.exceptions import UpdateFinishedTrialError
-
-        self.trial, plan = trial, self.session.plan
-        trial.set_user_attr(OWNER, self.owner)
-        if self.session.live(below=trial.number) >= plan.trials:
-            trial.set_user_attr(SURPLUS, True)
-            raise NotTrained
-        folder = _trial_folder(plan, trial.number)
-        shutil.rmtree(folder, ignore_errors=True)  # of a study that was here before
-        try:
-            return self._train(trial, folder)
-        except BaseException as error:
-            self.error = error
-            if not isinstance(error, NotTrained | TrialPruned | UpdateFinishedTrialError):
-                why = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt | SystemExit) else repr(error)
-                trial.set_user_attr(LOST, why)
-            raise
-        finally:
-            _remove_weights(folder)
-            self.send("ended")
-
-    def _train(self, trial: optuna.Trial, folder: Path) -> float:
-        import optuna
         import torch
+        from optuna.trial import TrialState
+
+        plan, number = self.session.plan, self.trial.number
+        if self.session.live(below=number) >= plan.trials:
+            self._fail(LOST, "another machine has the last place")
+            return
+        try:
+            self._train(_trial_folder(plan, number))
+        except DivergedError as error:
+            self._fail(REASON, f"diverged at step {error.step}: the energy of {error.node} is {error.value:.3g}")
+        except torch.OutOfMemoryError:
+            self._fail(REASON, "out of memory")
+        except (Interrupted, KeyboardInterrupt, SystemExit):
+            self._fail(LOST, "interrupted")
+            raise
+        except Exception as error:
+            self._fail(LOST, repr(error))
+            raise
+        else:
+            complete = self._is_last_epoch()
+            state = TrialState.COMPLETE if complete else TrialState.PRUNED
+            value = max(self.scores) if complete else None
+            self.session.study.tell(self.trial, value, state, skip_if_finished=True)
+
+    def _fail(self, attribute: str, why: str) -> None:
+        self.session.fail(self.trial._trial_id, attribute, why)
+
+    def _train(self, folder: Path) -> None:
+        from optuna.samplers import TPESampler
 
         from deeppc.data.seeding import generator
         from deeppc.training import train
 
         plan = self.session.plan
-        seed = int(generator("search", plan.config.seed, trial.number).integers(2**32))
-        self.session.study.sampler = optuna.samplers.TPESampler(seed=seed)  # workers must not draw alike
-        self.config = replace(plan.config, **plan.space.draw(trial), run_dir=folder, resume=False)
+        seed = int(generator("search", plan.config.seed, self.trial.number).integers(2**32))
+        self.session.study.sampler = TPESampler(seed=seed)  # workers must not draw alike
+        self.config = replace(plan.config, **plan.space.draw(self.trial), run_dir=folder, resume=False)
         self.send("drawn")
-        pruned = False
+        shutil.rmtree(folder, ignore_errors=True)  # of a study that was here before
         try:
-            train(self.config, self.hear, report=False)
-        except StopRun:
-            pruned = not self._is_last_epoch()
-        except DivergedError as error:
-            trial.set_user_attr(
-                REASON, f"diverged at step {error.step}: the energy of {error.node} is {error.value:.3g}"
-            )
-            raise NotTrained from error
-        except torch.OutOfMemoryError as error:
-            trial.set_user_attr(REASON, "out of memory")
-            raise NotTrained from error
-        if pruned:
-            raise optuna.TrialPruned
-        return max(self.scores)
+            with suppress(StopRun):
+                train(self.config, self.hear, report=False)
+        finally:  # settings and metrics are worth keeping; weights are not: the best is trained anew in no time
+            run = RunFolder(folder)
+            for path in (run.checkpoint, run.best, run.lock):
+                path.unlink(missing_ok=True)
 
     def hear(self, event: Event) -> None:
         match event:
@@ -233,35 +221,22 @@ class Reporter:
         return progress
 
 
-# --- what is left in the folder ----------------------------------------------------------------------------------
-
-
 def _trial_folder(plan: Plan, number: int) -> Path:
     return plan.folder / plans.TRIALS / f"{number:04}"
 
 
-def _remove_weights(folder: Path) -> None:
-    """Settings and metrics are worth keeping; the weights of a trial are not: the best is trained anew in no time."""
-    run = RunFolder(folder)
-    for path in (run.checkpoint, run.best, run.lock):
-        path.unlink(missing_ok=True)
-
-
-def _conclude(plan: Plan, trials: list[Trial]) -> SearchResult:
+def _conclude(progress: Progress) -> SearchResult:
     """Remove what a kill left behind, and write the best settings."""
+    plan, trials, best = progress.plan, list(progress.trials), progress.best
     for trial in trials:
         if trial.state == "lost":
             shutil.rmtree(_trial_folder(plan, trial.number), ignore_errors=True)
-        else:
-            _remove_weights(_trial_folder(plan, trial.number))
-    best = best_of(trials)
     if best is None:
         reasons = "; ".join(dict.fromkeys(t.reason for t in trials if t.state == "failed"))
         raise RunError(
             f"No trial in {plan.folder} completed{f' ({reasons[:300]})' if reasons else ''}: narrow the space, e.g. "
             "--space 'lr_w=1e-5..1e-3', in another folder (--run-dir)."
         )
-    progress = Progress(plan, trials)
     comment = (
         f"# Trial {best.number} of the search {plan.name!r}: {score(best.value)} on {judged_by(plan.config)}.\n"
         f"# Of {progress.ended} trials: {progress.summary()}.\n"

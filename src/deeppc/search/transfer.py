@@ -19,9 +19,9 @@ from deeppc.errors import ConfigError, Interrupted, RunError
 from deeppc.files import write_json, write_text
 from deeppc.report.tables import UNKNOWN, Table, mean_and_deviation
 from deeppc.runs.folder import ComparisonFolder
-from deeppc.search import plan as plans
+from deeppc.search.plan import task_name
 from deeppc.search.space import levels
-from deeppc.search.storage import open_study
+from deeppc.search.storage import read_study
 from deeppc.search.trials import Progress, Trial
 from deeppc.training.compare import Row, compare
 from deeppc.training.config import TrainConfig, replace
@@ -41,7 +41,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        return plans.task_name(self.config)
+        return task_name(self.config)
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,8 @@ Results = dict[Path, Row]  # by the place of the cell
 
 def read(folder: Path, storage: str | None = None) -> Source:
     """Return the search in ``folder``. Raises RunError if not all its trials have ended."""
-    plan = plans.read(folder, storage)
-    with open_study(plan) as session:
-        progress = Progress(plan, session.trials())
+    plan, trials = read_study(folder, storage)
+    progress = Progress(plan, trials)
     if progress.best is None or progress.ended < plan.trials:
         raise RunError(f"The search in {folder} is not finished: resume it with  {plan.resume_command}")
     return Source(plan.config, progress.best)
@@ -88,6 +87,22 @@ def cells(sources: Sequence[Source]) -> list[Cell]:
             "network, but not in both."
         )
     return found
+
+
+def _across_data_sets(sources: Sequence[Source]) -> Iterator[Cell]:
+    for target in sorted(sources, key=lambda s: (s.net, s.config.algorithm)):
+        same = [s for s in sources if (s.net, s.config.algorithm) == (target.net, target.config.algorithm)]
+        for source in sorted(same, key=lambda s: s is not target) if len(same) > 1 else []:
+            column = f"on {target.config.dataset}, settings of {source.config.dataset}"
+            yield Cell(f"Across data sets, {target.net}", column, target, source)
+
+
+def _across_depths(sources: Sequence[Source]) -> Iterator[Cell]:
+    for dataset, algorithm in sorted({(s.config.dataset, s.config.algorithm) for s in sources}):
+        same = [s for s in sources if (s.config.dataset, s.config.algorithm) == (dataset, algorithm)]
+        deepest, *others = sorted(same, key=lambda s: -levels(s.config))
+        for source in (deepest, *others) if others else ():
+            yield Cell(f"Across depths, {dataset}", f"{deepest.net}, settings of {source.net}", deepest, source)
 
 
 def transfer(
@@ -113,20 +128,17 @@ def transfer(
     return text
 
 
-def _across_data_sets(sources: Sequence[Source]) -> Iterator[Cell]:
-    for target in sorted(sources, key=lambda s: (s.net, s.config.algorithm)):
-        same = [s for s in sources if (s.net, s.config.algorithm) == (target.net, target.config.algorithm)]
-        for source in sorted(same, key=lambda s: s is not target) if len(same) > 1 else []:
-            column = f"on {target.config.dataset}, settings of {source.config.dataset}"
-            yield Cell(f"Across data sets, {target.net}", column, target, source)
-
-
-def _across_depths(sources: Sequence[Source]) -> Iterator[Cell]:
-    for dataset, algorithm in sorted({(s.config.dataset, s.config.algorithm) for s in sources}):
-        same = [s for s in sources if (s.config.dataset, s.config.algorithm) == (dataset, algorithm)]
-        deepest, *others = sorted(same, key=lambda s: -levels(s.config))
-        for source in (deepest, *others) if others else ():
-            yield Cell(f"Across depths, {dataset}", f"{deepest.net}, settings of {source.net}", deepest, source)
+def _write(folder: Path, found: Sequence[Cell], results: Results, seeds: Sequence[int]) -> str:
+    record = [
+        {"table": c.table, "column": c.column, "T": c.config.options.get("T"), **results[c.place].table()}
+        for c in found
+        if c.place in results
+    ]
+    write_json(folder / "transfer.json", {"seeds": list(seeds), "cells": record})
+    head = f"Test accuracy, %: mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}.\n"
+    text = "\n".join([head, *(table.markdown() for table in tables(found, results))])
+    write_text(folder / "transfer.md", text)
+    return text
 
 
 def tables(found: Sequence[Cell], results: Results) -> list[Table]:
@@ -145,16 +157,3 @@ def _words(row: Row | None) -> str:
         return UNKNOWN
     accuracies = [value for value in row.scores.get("test_accuracy", ()) if value is not None]
     return mean_and_deviation(accuracies, scale=100) + (f" ({len(row.diverged)} diverged)" if row.diverged else "")
-
-
-def _write(folder: Path, found: Sequence[Cell], results: Results, seeds: Sequence[int]) -> str:
-    record = [
-        {"table": c.table, "column": c.column, "T": c.config.options.get("T"), **results[c.place].table()}
-        for c in found
-        if c.place in results
-    ]
-    write_json(folder / "transfer.json", {"seeds": list(seeds), "cells": record})
-    head = f"Test accuracy, %: mean ± sample standard deviation over seeds {', '.join(map(str, seeds))}.\n"
-    text = "\n".join([head, *(table.markdown() for table in tables(found, results))])
-    write_text(folder / "transfer.md", text)
-    return text

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from deeppc.report.tables import percent
 from deeppc.search.plan import Plan
@@ -16,8 +15,9 @@ from deeppc.training.config import TrainConfig, replace
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-REASON, LOST, SURPLUS = "reason", "lost", "surplus"  # attributes of a trial in Optuna's storage
+REASON, LOST = "reason", "lost"  # attributes of a trial that Optuna calls failed: why it failed, or why it was lost
 State = Literal["complete", "pruned", "failed", "running", "lost"]
+STATES: dict[str, State] = {"COMPLETE": "complete", "PRUNED": "pruned", "RUNNING": "running", "WAITING": "running"}
 ENDED = ("complete", "pruned", "failed")
 
 
@@ -39,42 +39,23 @@ class Trial:
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> Trial:
-        attributes, name = trial.user_attrs, trial.state.name
-        states: dict[str, State] = {
-            "COMPLETE": "complete",
-            "PRUNED": "pruned",
-            "RUNNING": "running",
-            "WAITING": "running",
-        }
-        lost = LOST in attributes or REASON not in attributes
-        epochs = dict(sorted(trial.intermediate_values.items()))
+        attributes, epochs = trial.user_attrs, dict(sorted(trial.intermediate_values.items()))
+        state = STATES.get(trial.state.name, "failed" if REASON in attributes else "lost")
+        reason = attributes.get(REASON, attributes.get(LOST, "its worker died")) if state in ("failed", "lost") else ""
+        steps = {name: getattr(distribution, "step", None) for name, distribution in trial.distributions.items()}
         return cls(
             number=trial.number,
-            state=states.get(name, "lost" if lost else "failed"),
-            value=trial.value if name == "COMPLETE" else max(epochs.values(), default=None),
-            params={name: _as_drawn(trial, name) for name in trial.params},
+            state=state,
+            value=trial.value if state == "complete" else max(epochs.values(), default=None),
+            params={name: on_grid(value, steps[name]) for name, value in trial.params.items()},
             epochs=epochs,
             seconds=trial.duration.total_seconds() if trial.duration is not None else None,
-            reason=str(attributes.get(LOST) or attributes.get(REASON) or ("its worker died" if name == "FAIL" else "")),
+            reason=reason,
         )
 
     def config(self, base: TrainConfig) -> TrainConfig:
         """The settings that it was trained with, ready for another run."""
         return replace(base, **self.params, run_dir=None, resume=False)
-
-    def table(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-
-def _as_drawn(trial: FrozenTrial, name: str) -> Value:
-    """The value as :meth:`Dimension.suggest` gave it."""
-    value, step = trial.params[name], getattr(trial.distributions[name], "step", None)
-    return on_grid(value) if isinstance(value, float) and step is not None else value
-
-
-def trials_of(found: Iterable[FrozenTrial]) -> list[Trial]:
-    """All trials that the search began, by number."""
-    return [Trial.of(t) for t in found if SURPLUS not in t.user_attrs]
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
@@ -118,6 +99,12 @@ def judged_by(config: TrainConfig) -> str:
     return "the test set (the paper's protocol)" if config.select == "test" else "held-out images"
 
 
+def budget(config: TrainConfig) -> str:
+    """``25 epochs on 4,000 images``."""
+    images = "all training images" if config.limit is None else f"{config.limit:,} images"
+    return f"{config.epochs} epochs on {images}"
+
+
 def score(value: float | None) -> str:
     """A score in words: an accuracy, or the error that it is minus of."""
     return f"error {-value:.4g}" if value is not None and value < 0 else percent(value)
@@ -125,6 +112,5 @@ def score(value: float | None) -> str:
 
 def settings(params: Mapping[str, Value]) -> str:
     """``lr_x=0.123 T=5``."""
-    return " ".join(
-        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
-    )
+    shown = {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in params.items()}
+    return " ".join(f"{name}={value}" for name, value in shown.items())
