@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from deeppc.errors import ConfigError, Interrupted, RunError
 from deeppc.runs.folder import RunFolder
-from deeppc.training import ConfigError, Interrupted, RunError, TrainConfig
+from deeppc.training import TrainConfig
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.compare import Comparison, Row, compare, saved_comparison
 from deeppc.training.config import replace

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from deeppc.diagnostics import updates
-from deeppc.training import Interrupted, TrainConfig, train
+from deeppc.errors import Interrupted
+from deeppc.training import TrainConfig, train
 from deeppc.training.builder import build, saved_config
 from deeppc.training.config import replace
 from deeppc.training.events import Event

@@ -16,9 +16,10 @@ import torch
 from safetensors.torch import load_file
 
 from deeppc.data import Batches, load
+from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.models import build
 from deeppc.runs.folder import RunFolder
-from deeppc.training import ConfigError, DivergedError, Interrupted, RunError, TrainConfig, train
+from deeppc.training import TrainConfig, train
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.builder import build as build_parts
 from deeppc.training.builder import default_run_dir, saved_config

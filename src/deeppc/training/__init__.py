@@ -13,7 +13,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError, UserError
 from deeppc.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -21,17 +20,7 @@ if TYPE_CHECKING:
     from deeppc.training.result import RunResult
     from deeppc.training.scores import evaluate
 
-__all__ = [
-    "ConfigError",
-    "DivergedError",
-    "Interrupted",
-    "RunError",
-    "RunResult",
-    "TrainConfig",
-    "UserError",
-    "evaluate",
-    "train",
-]
+__all__ = ["RunResult", "TrainConfig", "evaluate", "train"]
 
 _LATE = {"RunResult": "result", "evaluate": "scores", "train": "builder"}
 

@@ -51,7 +51,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What :func:`load` found. :func:`restore` puts weights, optimiser and random state back."""
+    """What :func:`load` found, for :func:`restore`."""
 
     progress: Progress
     fingerprint: str
@@ -94,8 +94,7 @@ def save(
     header = {"progress": json.dumps(dataclasses.asdict(progress)), "fingerprint": fingerprint}
     for what, content in (("groups", groups), ("values", values), ("schedule", dict(schedule))):
         header[what] = json.dumps(_packed(content, f"{type(optimizer).__name__} or its scheduler"))
-    with replacing(path) as temporary:
-        _write(tensors, temporary, header)
+    write_tensors(path, tensors, header)
 
 
 def load(path: Path) -> Checkpoint:
@@ -132,10 +131,11 @@ def restore(checkpoint: Checkpoint, net: nn.Module, optimizer: Optimizer) -> Non
         torch.cuda.set_rng_state(checkpoint.tensors["rng.cuda"])
 
 
-def save_weights(path: Path, weights: Tensors, header: dict[str, str]) -> None:
-    """Write weights alone, to load with ``safetensors.torch.load_file`` and ``net.load_state_dict``."""
+def write_tensors(path: Path, tensors: Tensors, header: dict[str, str]) -> None:
+    """Replace a file of tensors, to load with ``safetensors.torch.load_file``."""
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     with replacing(path) as temporary:
-        _write(weights, temporary, header)
+        temporary.write_bytes(serialize(plain, metadata=header))  # save_file would hide it from the user's group
 
 
 def saved_header(path: Path) -> dict[str, str]:
@@ -154,17 +154,11 @@ def weights_of(net: nn.Module) -> Tensors:
 
 def size_of(net: nn.Module) -> int:
     """Return the bytes of a checkpoint with two moments and a best epoch: four times the weights."""
-    weights: int = sum(value.nbytes for value in net.state_dict().values())
-    return 4 * weights
+    return sum(4 * int(value.nbytes) for value in net.state_dict().values())
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
     return {prefix + name: value for name, value in tensors.items()}
-
-
-def _write(tensors: Tensors, path: Path, header: dict[str, str]) -> None:
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    path.write_bytes(serialize(plain, metadata=header))  # save_file would hide the file from the user's group
 
 
 def _packed(value: Any, owner: str) -> Any:
@@ -181,10 +175,8 @@ def _packed(value: Any, owner: str) -> Any:
             return {"": kind, "items": [[_packed(k, owner), _packed(v, owner)] for k, v in value.items()]}
         case Tensor() if value.numel() <= 1:
             return {"": "tensor", "items": value.tolist(), "dtype": str(value.dtype).removeprefix("torch.")}
-    kind = type(value).__name__
-    raise RunError(
-        f"A checkpoint cannot hold the state of {owner}: it has a {kind}. Train without run_dir, or another."
-    )
+    what = f"it has a {type(value).__name__}. Train without run_dir, or another."
+    raise RunError(f"A checkpoint cannot hold the state of {owner}: {what}")
 
 
 def _unpacked(value: Any) -> Any:

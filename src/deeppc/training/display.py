@@ -26,6 +26,7 @@ BAR = 32  # characters of a full bar
 ROWS = 18  # nodes that get a bar of their own; a deeper network's are drawn side by side
 REFRESH = 0.2  # seconds between two looks at the sums, each of which waits for the device
 BLOCKS = "▁▂▃▄▅▆▇█"
+NAMES = {"top5": "top-5", "mse": "mean squared error", "cross_entropy": "cross-entropy"}
 
 
 @contextmanager
@@ -84,11 +85,8 @@ class Lines:
 
     def _line(self, started: Started, metrics: Mapping[str, Any]) -> str:
         metric, epochs = started.metric, started.epochs
-        scores = {
-            part: metrics[key]
-            for part in ("train", "validation", "test")
-            if metrics.get(key := f"{part}_{metric.name}") is not None
-        }
+        values = {part: metrics.get(f"{part}_{metric.name}") for part in ("train", "validation", "test")}
+        scores = {part: value for part, value in values.items() if value is not None}
         if "test" in scores:
             scores.pop("validation", None)
         chosen = list(scores.values())[-1]
@@ -174,28 +172,19 @@ def _height(share: float) -> float:
 
 def closing(result: Mapping[str, Any]) -> str:
     """Say what a run came to, from its table."""
-    metric = result.get("metric", "accuracy")
-    held_out = result.get(f"validation_{metric}")
-    how = {
-        "validation": f"chosen by its {_value(metric, held_out)} on held-out samples",
-        "test": "chosen on the test set itself (the paper's protocol)",
-    }.get(result["select"], "the last")
-    scores = ", ".join(
-        f"{'test ' if i == 0 else ''}{_named(key)} {_value(key.removeprefix('test_'), result[key])}"
-        for i, key in enumerate(key for key in result if key.startswith("test_"))
-    )
-    return f"{scores or 'not tested'}: the weights of epoch {result['selected_epoch']} of {result['epochs']}, {how}"
+    metric, select = result.get("metric", "accuracy"), result["select"]
+    how = "the last"
+    if select == "validation":
+        how = f"chosen by its {_value(metric, result[f'validation_{metric}'])} on held-out samples"
+    elif select == "test":
+        how = "chosen on the test set itself (the paper's protocol)"
+    tested = [key.removeprefix("test_") for key in result if key.startswith("test_")]
+    scores = ", ".join(f"{NAMES.get(key, key)} {_value(key, result[f'test_{key}'])}" for key in tested)
+    what = f"test {scores}" if tested else "not tested"
+    return f"{what}: the weights of epoch {result['selected_epoch']} of {result['epochs']}, {how}"
 
 
-def _named(key: str) -> str:
-    return {"test_top5": "top-5", "test_mse": "mean squared error"}.get(
-        key, key.removeprefix("test_").replace("_", "-")
-    )
-
-
-def _value(metric: str, value: float | None) -> str:
-    if value is None:
-        return "score"
+def _value(metric: str, value: float) -> str:
     return f"{100 * value:.1f} %" if metric in ("accuracy", "top5") else f"{value:.4g}"
 
 

@@ -309,7 +309,7 @@ class Loop:
         assert self.folder is not None
         header = {"epoch": str(self.progress.best_epoch), self.metric.name: repr(self.progress.best_score)}
         if self.best and checkpoints.saved_header(self.folder.best) != header:
-            checkpoints.save_weights(self.folder.best, self.best, header)
+            checkpoints.write_tensors(self.folder.best, self.best, header)
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         if self.folder is not None:
