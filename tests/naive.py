@@ -67,12 +67,10 @@ class Naive:
 
     def terms(self, xs, mus):
         """Energy of each node, summed over the batch."""
-        energy = {v: (xs[v] - mus[v]).square().sum() / 2 for v in self.net.nodes if v != self.net.output}
-        out = self.net.output
+        xs = {**xs, self.net.output: xs[self.net.output].detach()}
+        energy = {v: (xs[v] - mus[v]).square().sum() / 2 for v in self.net.nodes}
         if self.algo.loss == "cross_entropy":
-            energy[out] = -(xs[out].detach() * mus[out].log_softmax(1)).sum()
-        else:
-            energy[out] = (xs[out].detach() - mus[out]).square().sum() / 2
+            energy[self.net.output] = -(xs[self.net.output] * mus[self.net.output].log_softmax(1)).sum()
         return energy
 
     def feed_forward(self):
@@ -88,12 +86,8 @@ class Naive:
         for v in moving:
             xs[v] = xs[v].clone().requires_grad_()
         m = self.algo.momentum_x
-        sgd = torch.optim.SGD(
-            [xs[v] for v in moving] or [torch.zeros(1)],
-            lr=self.algo.lr_x,
-            momentum=m,
-            nesterov=self.algo.nesterov and m > 0,
-        )
+        moved = [xs[v] for v in moving] or [torch.zeros(1)]
+        sgd = torch.optim.SGD(moved, lr=self.algo.lr_x, momentum=m, nesterov=self.algo.nesterov and m > 0)
         for t in range(steps):
             mus = self.predict(xs)
             errors = {v: (xs[v] - self.respond(v, mus[v])).detach() for v in self.net.nodes}
@@ -134,6 +128,10 @@ class Naive:
         if self.algo.precision_on == "energy":
             return schedule(self.algo, t, self.a[v], self.T), 1.0
         return 1.0, schedule(self.algo, t, self.a[v] - 1, self.T) if v != self.net.output else 1.0
+
+    def learnt(self, optimizer):
+        """What ``nets.learnt`` gives, for comparison."""
+        return self.run(optimizer).weights if self.algo.updates_weights else self.run().gradients
 
     def run(self, make_optimizer=None):
         algo, out = self.algo, self.net.output

@@ -1,4 +1,6 @@
-"""Small networks of every shape for the tests of the core."""
+"""Small networks of every shape for the tests of the core, and what they learn."""
+
+import copy
 
 import torch
 from hypothesis import strategies as st
@@ -90,19 +92,11 @@ def dags(draw):
         earlier = list(sizes)
         parents = draw(st.lists(st.sampled_from(earlier), min_size=1, max_size=3, unique=True))
         kind = draw(st.sampled_from(["mix", "mix", "identity", "reshape", "prior"])) if len(parents) == 1 else "mix"
-        if kind == "identity":
-            nodes[f"h{i}"], sizes[f"h{i}"] = (nn.Identity(), parents), sizes[parents[0]]
-        elif kind == "reshape":
-            nodes[f"h{i}"], sizes[f"h{i}"] = (
-                (nn.Sequential(nn.Unflatten(1, (-1, 1)), nn.Flatten()), parents),
-                sizes[parents[0]],
-            )
-        elif kind == "prior":
-            nodes[f"h{i}"], sizes[f"h{i}"] = (Prior(2), parents), 2
-        else:
-            size = draw(st.integers(1, 4))
-            act = draw(st.sampled_from([nn.Tanh(), nn.GELU(), nn.Identity()]))
-            nodes[f"h{i}"], sizes[f"h{i}"] = (Mix([sizes[p] for p in parents], size, act), parents), size
+        act = draw(st.sampled_from([nn.Tanh(), nn.GELU(), nn.Identity()]))
+        size = {"mix": draw(st.integers(1, 4)), "prior": 2}.get(kind, sizes[parents[0]])
+        modules = {"identity": nn.Identity(), "reshape": nn.Sequential(nn.Unflatten(1, (-1, 1)), nn.Flatten())}
+        modules |= {"prior": Prior(2), "mix": Mix([sizes[p] for p in parents], size, act)}
+        nodes[f"h{i}"], sizes[f"h{i}"] = (modules[kind], parents), size
     used = {p for _, parents in nodes.values() for p in parents}
     loose = [v for v in nodes if v not in used] or ["input"]
     extra = draw(st.lists(st.sampled_from(list(sizes)), max_size=2))
@@ -149,17 +143,18 @@ def batch(net, n=5, seed=0, dtype=torch.float64, shape=None):
     first = next(iter(net.parameters()))
     shape = shape or ((3, 8, 8) if first.dim() == 4 else (first.shape[1],))
     images = torch.randn(n, *shape, generator=g, dtype=dtype)
-    with torch.no_grad():
-        classes = net.eval()(images[:2]).shape[1]
-    net.train()
-    return images, torch.randint(0, classes, (n,), generator=g)
+    return images, torch.randint(0, classes_of(net, images), (n,), generator=g)
 
 
 def one_hot(net, images, labels):
-    with torch.no_grad():
-        classes = net.eval()(images[:2]).shape[1]
+    return nn.functional.one_hot(labels, classes_of(net, images)).to(images.dtype)
+
+
+@torch.no_grad()
+def classes_of(net, images):
+    classes = net.eval()(images[:2]).shape[1]
     net.train()
-    return nn.functional.one_hot(labels, classes).to(images.dtype)
+    return classes
 
 
 def gradients(algo, net, images, labels):
@@ -167,6 +162,33 @@ def gradients(algo, net, images, labels):
     net.zero_grad()
     algo.gradients(net, images, labels)
     return {n: None if p.grad is None else p.grad.clone() for n, p in net.named_parameters()}
+
+
+def learnt(algo, net, images, labels, optimizer=None):
+    """Gradients by parameter name; of ipc the weights after a step, by AdamW unless told."""
+    if not algo.updates_weights:
+        return gradients(algo, net, images, labels)
+    net = copy.deepcopy(net)
+    algo.step(net, images, labels, (optimizer or adamw)(net.parameters()))
+    return {n: p.detach() for n, p in net.named_parameters()}
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def assert_same(ours, theirs, tolerance=1e-9):
+    """To ``tolerance`` of the largest entry: the gradients of deep layers are small numbers."""
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        assert (ours[name] is None) == (expected is None), f"{name}: a gradient where, and only where, energy came"
+        if expected is not None:
+            atol = tolerance * float(expected.abs().max()) + 1e-15
+            torch.testing.assert_close(ours[name], expected, rtol=0, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def cosine(a, b):

@@ -6,31 +6,31 @@ import math
 import pytest
 import torch
 from naive import Naive
-from nets import batch, gradients, mlp, one_hot, parse, residual, vgg
+from nets import assert_same, batch, gradients, mlp, one_hot, parse, residual, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain
 from deeppc.core.algorithms.pc import PC
 
 
-@pytest.mark.parametrize("family", ["bp", "pc+s+f", "pc", "ipc"])
+@pytest.mark.parametrize("spec", ["bp", "pc+s+f", "ipc"])
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda x, y: (x, y * 0 + 4), "labels must be class indices from 0 to 3"),
-        (lambda x, y: (x, y * 0 - 1), "labels must be class indices from 0 to 3"),
-        (lambda x, y: (x * math.nan, y), "images must be finite"),
-        (lambda x, y: (x / 0, y), "images must be finite"),
+        (lambda x, y: (x, y * 0 + 4), "targets must be class indices from 0 to 3"),
+        (lambda x, y: (x, y * 0 - 1), "targets must be class indices from 0 to 3"),
+        (lambda x, y: (x * math.nan, y), "inputs must be finite"),
+        (lambda x, y: (x / 0, y), "inputs must be finite"),
         (lambda x, y: (x, y[:-1]), "expected 5 class indices"),
         (lambda x, y: (x, y.bool()), "expected 5 class indices"),
         (lambda x, y: (x, y.unsqueeze(1)), "expected 5 class indices"),
-        (lambda x, y: (x, torch.zeros(5, 3)), r"the target has the shape \(5, 3\), the output \(5, 4\)"),
-        (lambda x, y: (x, torch.full((5, 4), math.inf)), "the target must be finite"),
+        (lambda x, y: (x, torch.zeros(5, 3)), r"targets have the shape \(5, 3\), the output \(5, 4\)"),
+        (lambda x, y: (x, torch.full((5, 4), math.inf)), "targets must be finite"),
         (lambda x, y: (x[:0], y[:0]), "at least one sample"),
         (lambda x, y: (x[:, :2], y), "channels"),
     ],
 )
-def test_bad_input_is_refused_and_nothing_is_changed(family, spoil, message):
+def test_bad_input_is_refused_and_nothing_is_changed(spec, spoil, message):
     torch.manual_seed(0)
     net = vgg(norm=True)
     net.nodes["3"] = nn.Sequential(nn.Dropout(), nn.Flatten())
@@ -41,7 +41,7 @@ def test_bad_input_is_refused_and_nothing_is_changed(family, spoil, message):
     rng = torch.get_rng_state()
     optimizer = torch.optim.AdamW(net.parameters())
     with pytest.raises((ValueError, RuntimeError), match=message):
-        Algorithm.parse(family).step(net, *spoil(x, y), optimizer)
+        Algorithm.parse(spec).step(net, *spoil(x, y), optimizer)
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
     assert all(torch.equal(p.grad, torch.ones_like(p)) for p in net.parameters())
     assert not optimizer.state
@@ -85,7 +85,7 @@ def test_under_cross_entropy_a_target_is_a_distribution():
 
 
 def test_modules_of_many_kinds_learn_what_the_naive_engine_learns():
-    """One works in place at its end, one is a net itself, one takes integers, one uses a weight twice."""
+    """Integers in and in place at the end, a net of its own, a layer norm, a weight that is used twice."""
     torch.manual_seed(0)
 
     class Twice(nn.Module):
@@ -98,16 +98,14 @@ def test_modules_of_many_kinds_learn_what_the_naive_engine_learns():
 
     net = Chain(
         nn.Sequential(nn.Embedding(9, 6), nn.Flatten(), nn.Linear(12, 6), nn.ReLU(inplace=True)),
-        Chain(nn.Linear(6, 6), nn.Tanh()),
+        Chain(nn.Linear(6, 6), nn.LayerNorm(6), nn.Tanh()),
         Twice(),
         nn.Linear(6, 3),
     ).double()
     x, y = torch.randint(0, 9, (5, 2)), torch.randint(0, 3, (5,))
     algo = Algorithm.parse("pc", lr_x=0.3, T=6)
     ours = gradients(algo, net, x, y)
-    theirs = Naive(algo, net, x, nn.functional.one_hot(y, 3).double()).run().gradients
-    for n in theirs:
-        torch.testing.assert_close(ours[n], theirs[n])
+    assert_same(ours, Naive(algo, net, x, nn.functional.one_hot(y, 3).double()).run().gradients)
 
 
 def test_ipc_and_lbfgs_say_what_to_do_instead():
@@ -197,25 +195,22 @@ def test_the_observer_sees_the_state_before_each_step_and_the_last_one():
 
 @pytest.mark.parametrize(
     ("spec", "optimizer"),
-    [
-        ("bp", torch.optim.SGD),
-        ("pc", torch.optim.AdamW),
-        ("pc+s+f", torch.optim.RMSprop),
-        ("pc+s+f", torch.optim.Adagrad),
-        ("ipc", torch.optim.SGD),
-        ("ipc+s", torch.optim.AdamW),
-    ],
+    [("bp", torch.optim.SGD), ("pc", torch.optim.AdamW), ("pc+s+f", torch.optim.RMSprop), ("ipc", torch.optim.SGD)],
 )
 def test_every_algorithm_learns_with_any_optimiser(spec, optimizer):
     torch.manual_seed(0)
     net = mlp(3, act=nn.GELU)
     x, y = batch(net, n=32, dtype=torch.float32)
     optimise = optimizer(net.parameters(), lr=0.02 if optimizer is not torch.optim.SGD else 0.2)
-    algo = parse(spec, lr_x=0.3)
-    energies = [float(algo.step(net, x, y, optimise).energy[net.output]) for _ in range(40)]
-    target = one_hot(net, x, y)
-    assert float((net(x).detach() - target).square().sum()) < 0.9 * 2 * 32 * energies[0]
-    assert energies[-1] < 0.8 * energies[0]
+    algo, target = parse(spec, lr_x=0.3), one_hot(net, x, y)
+
+    def loss():
+        return float((net(x).detach() - target).square().sum())
+
+    before = loss()
+    for _ in range(20):
+        algo.step(net, x, y, optimise)
+    assert loss() < 0.9 * before
 
 
 def test_a_step_asks_the_device_nothing():
@@ -228,30 +223,23 @@ def test_a_step_asks_the_device_nothing():
         assert parse(spec, lr_x=0.5).step(net, x, y, optimizer).logits.shape == (4, 5)
 
 
-def test_half_precision_keeps_deviations_in_float32():
-    torch.manual_seed(0)
-    net = vgg()
-    x, y = batch(net, dtype=torch.float32)
-    seen = set()
-    with torch.autocast("cpu", torch.bfloat16):
-        Algorithm.parse("pc", lr_x=0.1).gradients(
-            net, x, y, observe=lambda t, state: seen.update(d.dtype for d in state.d.values())
-        )
-    assert seen == {torch.float32}
-    assert all(p.grad.dtype == torch.float32 for p in net.parameters())
-
-
 @pytest.mark.parametrize("spec", ["pc+s+f", "ipc"])
 def test_bfloat16_stays_near_float32(spec):
-    """Autocast must not keep a copy of weights that iPC has changed; a net in bfloat16 throughout works too."""
+    """Autocast must not keep a copy of weights that iPC has changed; a net in bfloat16 throughout works too.
+
+    Deviations are float32 in each case.
+    """
     torch.manual_seed(0)
     net = mlp(4)
     x, y = batch(net, dtype=torch.float32)
     algo = Algorithm.parse(spec, T=6, lr_x=0.3)
     start = copy.deepcopy(net)
 
+    kinds = set()
+
     def learnt(net, x):
-        algo.step(net, x, y, torch.optim.SGD(net.parameters(), lr=1.0))
+        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+        algo.step(net, x, y, optimizer, observe=lambda t, state: kinds.update(d.dtype for d in state.d.values()))
         moves = zip(net.parameters(), start.parameters(), strict=True)
         return torch.cat([(p.float() - q).detach().flatten() for p, q in moves])
 
@@ -261,3 +249,4 @@ def test_bfloat16_stays_near_float32(spec):
     throughout = learnt(copy.deepcopy(net).bfloat16(), x.bfloat16())
     assert float((near - expected).norm() / expected.norm()) < 0.05
     assert float((throughout - expected).norm() / expected.norm()) < 0.2
+    assert kinds == {torch.float32}

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from naive import Naive
-from nets import backprop, batch, gradients, one_hot, parse, vgg
+from nets import assert_same, backprop, batch, gradients, learnt, one_hot, parse, sgd, vgg
 from torch import nn
 
 from deeppc import Algorithm, Chain
@@ -14,12 +14,12 @@ from deeppc.core.norm import thaw
 SPECS = ["bp", "pc", "pc+s+f", "pc+s", "ipc", "ipc+s"]
 
 
-def normed(affine=True, momentum=0.1, seed=0):
+def normed(affine=True):
     """Norm in both layers, so that the second one's input moves during inference."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
 
     def layer(i, o):
-        return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o, affine=affine, momentum=momentum), nn.Tanh())
+        return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o, affine=affine), nn.Tanh())
 
     return Chain(layer(6, 6), layer(6, 5), nn.Linear(5, 3)).double()
 
@@ -30,92 +30,78 @@ def step(spec, net, lr=0.0, **options):
     return parse(spec, lr_x=0.3, **options).step(net, images, labels, optimizer)
 
 
-def norms(net):
-    return {v: f[1] for v, f in net.nodes.items() if isinstance(f, nn.Sequential)}
+def batches(net):
+    """How often each norm layer has moved its running statistics."""
+    return [int(f[1].num_batches_tracked) for f in net.nodes.values() if isinstance(f, nn.Sequential)]
 
 
-def moved_once(net, inputs, momentum=0.1):
+@torch.no_grad()
+def assert_moved_once(net, start, inputs):
     """Running statistics after one batch of these inputs to the linear layers, by the definition of BatchNorm."""
-    expected = {}
+    assert batches(net) == [1, 1]
     for v, x in inputs.items():
-        z = net.nodes[v][0](x)
-        expected[v] = (momentum * z.mean(0), 0.9 + momentum * z.var(0, unbiased=True))
-    return expected
+        z = start.nodes[v][0](x)
+        norm = net.nodes[v][1]
+        torch.testing.assert_close(norm.running_mean, 0.1 * z.mean(0), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(norm.running_var, 0.9 + 0.1 * z.var(0, unbiased=True), rtol=1e-9, atol=1e-12)
 
 
-def assert_statistics(net, expected):
-    for v, (mean, var) in expected.items():
-        bn = norms(net)[v]
-        assert int(bn.num_batches_tracked) == 1
-        torch.testing.assert_close(bn.running_mean, mean, rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(bn.running_var, var, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("alpha", [0.0, 0.1])
+@pytest.mark.parametrize(("alpha", "affine", "T"), [(0.0, True, 5), (0.1, False, 5), (0.1, True, 1)])
 @pytest.mark.parametrize("spec", SPECS)
-def test_running_statistics_move_exactly_once(spec, alpha, affine):
+def test_running_statistics_move_exactly_once_wherever_energy_comes(spec, alpha, affine, T):
     net = normed(affine)
-    step(spec, net, alpha=alpha, T=5)
-    assert [int(bn.num_batches_tracked) for bn in norms(net).values()] == [1, 1]
+    step(spec, net, alpha=alpha, T=T)
+    assert batches(net) == [1, 1]
 
 
-@pytest.mark.parametrize("spec", ["bp", "pc+s+f"])
-def test_with_the_forward_update_they_move_in_the_initial_pass(spec):
-    net = normed()
-    start = copy.deepcopy(net)
-    images, _ = batch(net)
-    step(spec, net)
-    with torch.no_grad():
-        assert_statistics(net, moved_once(start, {"1": images, "2": start.nodes["1"](images)}))
-
-
-@pytest.mark.parametrize(("spec", "options"), [("pc", {}), ("pc+s", {}), ("pc+s+f", {"presynaptic": "relaxed"})])
-def test_otherwise_they_move_in_the_pass_at_the_relaxed_state(spec, options):
+@pytest.mark.parametrize(
+    ("spec", "options", "place"),
+    [
+        ("bp", {}, "initial"),
+        ("pc+s+f", {}, "initial"),
+        ("pc", {}, 4),
+        ("pc+s", {}, 4),
+        ("pc+s+f", {"presynaptic": "relaxed"}, 4),
+        ("pc+s+f", {"free_steps": 2}, -1),
+    ],
+)
+def test_they_move_in_the_pass_that_weights_learn_through(spec, options, place):
+    """The initial state, the relaxed one (x_4), or the one in which free relaxation ends."""
     net = normed()
     start = copy.deepcopy(net)
     images, labels = batch(net)
-    algo = parse(spec, lr_x=0.3, T=4, **options)
-    x_T = Naive(algo, net, images, one_hot(net, images, labels)).run().activities[4]
+    hidden = start.nodes["1"](images)
+    start = copy.deepcopy(net)
+    if place != "initial":
+        algo = parse(spec, lr_x=0.3, T=4, **options)
+        hidden = Naive(algo, net, images, one_hot(net, images, labels)).run().activities[place]["1"]
     step(spec, net, T=4, **options)
-    with torch.no_grad():
-        assert_statistics(net, moved_once(start, {"1": images, "2": x_T["1"]}))
+    assert_moved_once(net, start, {"1": images, "2": hidden})
 
 
-@pytest.mark.parametrize("spec", ["ipc", "ipc+s"])
-@pytest.mark.parametrize("alpha", [0.0, 0.1])
+@pytest.mark.parametrize(("spec", "alpha"), [("ipc", 0.1), ("ipc+s", 0.0), ("ipc+s", 0.1)])
 def test_incremental_learning_moves_them_in_the_last_step(spec, alpha):
     net = normed()
     images, labels = batch(net)
-    algo = parse(spec, lr_x=0.3, T=4, alpha=alpha)
-    naive = Naive(algo, net, images, one_hot(net, images, labels))
-    weights = []
-    record = naive.weight_step
+    naive = Naive(parse(spec, lr_x=0.3, T=4, alpha=alpha), net, images, one_hot(net, images, labels))
+    before = []  # each step
+    weight_step = naive.weight_step
 
     def recorded(*args):
-        weights.append(copy.deepcopy(naive.net))
-        record(*args)
+        before.append(copy.deepcopy(naive.net))
+        weight_step(*args)
 
     naive.weight_step = recorded
-    before_last = naive.run(lambda ps: torch.optim.SGD(ps, lr=0.05)).activities[3]
+    activities = naive.run(lambda ps: torch.optim.SGD(ps, lr=0.05)).activities
     step(spec, net, lr=0.05, T=4, alpha=alpha)
-    with torch.no_grad():
-        assert_statistics(net, moved_once(weights[3], {"1": images, "2": before_last["1"]}))
-
-
-def test_a_node_that_no_energy_reached_still_gets_its_statistics():
-    net = normed()
-    for spec in ("pc", "pc+s+f", "ipc"):
-        fresh = copy.deepcopy(net)
-        step(spec, fresh, T=1)
-        assert [int(bn.num_batches_tracked) for bn in norms(fresh).values()] == [1, 1]
+    assert_moved_once(net, before[3], {"1": images, "2": activities[3]["1"]})
 
 
 def test_thawed_norms_are_the_paper_s_failing_baseline():
     """Every prediction moves them: two layers, T = 4; the second is predicted anew whenever the first has moved."""
     net = thaw(normed())
     out = step("pc", net, T=4)
-    assert [int(bn.num_batches_tracked) for bn in norms(net).values()] == [1, out.work.predictions["2"]]
+    assert batches(net) == [1, out.work.predictions["2"]]
     assert out.work.predictions["2"] > 2
 
 
@@ -125,33 +111,12 @@ def test_batch_statistics_normalise_every_prediction(spec):
     torch.manual_seed(0)
     net = vgg(norm=True).double()
     images, labels = batch(net)
-    target = one_hot(net, images, labels)
+    target, twin = one_hot(net, images, labels), copy.deepcopy(net)
     algo = parse(spec, lr_x=0.3)
-
-    def optimizer(params):
-        return torch.optim.SGD(params, lr=0.1)
-
-    if spec.startswith("ipc"):
-        theirs = Naive(algo, net, images, target).run(optimizer).weights
-        algo.step(net, images, labels, optimizer(net.parameters()))
-        ours = {n: p.detach() for n, p in net.named_parameters()}
-    else:
-        twin = copy.deepcopy(net)
-        theirs = backprop(twin, images, target) if spec == "bp" else Naive(algo, net, images, target).run().gradients
-        ours = gradients(algo, net, images, labels)
+    theirs = backprop(twin, images, target) if spec == "bp" else Naive(algo, net, images, target).learnt(sgd)
+    ours = learnt(algo, net, images, labels, sgd)
     for n in theirs:
         torch.testing.assert_close(ours[n], theirs[n], rtol=1e-7, atol=1e-10)
-
-
-def test_after_free_relaxation_they_move_in_the_settled_pass():
-    net = normed()
-    start = copy.deepcopy(net)
-    images, labels = batch(net)
-    algo = Algorithm.parse("pc+s+f", lr_x=0.3, T=4, free_steps=2)
-    settled = Naive(algo, net, images, one_hot(net, images, labels)).run().activities[-1]
-    step("pc+s+f", net, T=4, free_steps=2)
-    with torch.no_grad():
-        assert_statistics(net, moved_once(start, {"1": images, "2": settled["1"]}))
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -159,9 +124,12 @@ def test_instance_norms_are_frozen_as_well(spec):
     """By their definition: running statistics move by ``momentum`` towards those of one pass."""
     torch.manual_seed(0)
     norm = nn.InstanceNorm2d(4, track_running_stats=True, momentum=1.0)
-    net = Chain(
-        nn.Conv2d(3, 4, 3), nn.Sequential(nn.Conv2d(4, 4, 3), norm), nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
-    )
+    layers = [
+        nn.Conv2d(3, 4, 3),
+        nn.Sequential(nn.Conv2d(4, 4, 3), norm),
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 2)),
+    ]
+    net = Chain(*layers)
     images, labels = batch(net, dtype=torch.float32)
     norm.reset_running_stats()
     seen = []
@@ -176,22 +144,11 @@ def test_instance_norms_are_frozen_as_well(spec):
 def test_in_evaluation_mode_nothing_moves():
     net = normed()
     images, labels = batch(net)
-    net.eval()
-    Algorithm.parse("pc+s+f").gradients(net, images, labels)
-    assert [int(bn.num_batches_tracked) for bn in norms(net).values()] == [0, 0]
+    Algorithm.parse("pc+s+f").gradients(net.eval(), images, labels)
+    assert batches(net) == [0, 0]
 
 
-def test_other_norms_work_too():
-    net = Chain(nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Tanh()), nn.Linear(6, 3)).double()
-    images, labels = batch(net)
-    algo = Algorithm.parse("pc", lr_x=0.3)
-    theirs = Naive(algo, net, images, one_hot(net, images, labels)).run().gradients
-    ours = gradients(algo, net, images, labels)
-    for n in theirs:
-        torch.testing.assert_close(ours[n], theirs[n])
-
-
-class Recording(nn.Dropout):
+class Dropout(nn.Dropout):
     """Remembers the masks that it drew."""
 
     def __init__(self):
@@ -203,25 +160,15 @@ class Recording(nn.Dropout):
         return x * self.masks[-1]
 
 
-class Functional(Recording):
-    """Draws random numbers without being made of dropout layers."""
-
-    def forward(self, x):
-        self.masks.append(nn.functional.dropout(torch.ones_like(x), 0.5, self.training))
-        return x * self.masks[-1]
-
-
-class Homemade(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.masks = []
+class Homemade(Dropout):
+    """Draws random numbers without being a dropout layer."""
 
     def forward(self, x):
         self.masks.append(torch.rand_like(x))
         return x * self.masks[-1]
 
 
-@pytest.mark.parametrize("kind", [Recording, Functional, Homemade])
+@pytest.mark.parametrize("kind", [Dropout, Homemade])
 @pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc"])
 def test_a_batch_sees_one_dropout_mask_and_the_next_another(spec, kind):
     torch.manual_seed(0)
@@ -241,24 +188,17 @@ def test_a_batch_sees_one_dropout_mask_and_the_next_another(spec, kind):
     assert not torch.equal(drops[0].masks[-1], drops[1].masks[-1])
 
 
-def test_dropout_learns_what_the_same_masks_teach_by_the_naive_engine():
+def test_dropout_learns_as_the_naive_engine_does_with_the_same_masks():
     torch.manual_seed(0)
-    drop = Recording()
+    drop = Dropout()
     net = Chain(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), drop), nn.Sequential(nn.Linear(6, 3))).double()
     images, labels = batch(net)
     target = one_hot(net, images, labels)
     algo = Algorithm.parse("pc", lr_x=0.3, T=4)
     ours = gradients(algo, net, images, labels)
-
-    class Masked(nn.Module):
-        def forward(self, x, mask=drop.masks[-1]):
-            return x * mask
-
     twin = copy.deepcopy(net)
-    twin.nodes["1"][2] = Masked()
-    theirs = Naive(algo, twin, images, target).run().gradients
-    for n in theirs:
-        torch.testing.assert_close(ours[n], theirs[n])
+    twin.nodes["1"][2].forward = lambda x: x * drop.masks[-1]
+    assert_same(ours, Naive(algo, twin, images, target).run().gradients)
 
 
 def test_backprop_draws_the_masks_that_torch_would():
@@ -269,9 +209,7 @@ def test_backprop_draws_the_masks_that_torch_would():
     torch.manual_seed(1)
     theirs = backprop(net, images, target)
     torch.manual_seed(1)
-    ours = gradients(Algorithm.parse("bp"), net, images, labels)
-    for n in theirs:
-        torch.testing.assert_close(ours[n], theirs[n])
+    assert_same(gradients(Algorithm.parse("bp"), net, images, labels), theirs)
 
 
 def test_dropout_leaves_the_generator_where_one_draw_per_batch_leaves_it():

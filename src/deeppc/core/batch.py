@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
 from deeppc.core import energies
-from deeppc.core.algorithms import Algorithm, Result
+from deeppc.core.algorithms import Result
 from deeppc.core.graph import Graph
 from deeppc.core.inputs import check, target_for
 from deeppc.core.norm import unchanged_on_error
@@ -19,16 +19,21 @@ from deeppc.core.state import Observer, Prediction, Scale, State
 class Batch:
     """A network, inputs and targets; then the state that they are in, and what the weights have learnt.
 
+    ``state``       there after :meth:`initialise`, with ``target``: ``y`` in the shape of the output.
+    ``beta``        the strength of nudging, by which weight gradients are divided.
     ``parameters``  by node, those that want a gradient.
     ``gain``        by node, a factor on its weight gradients; 1 where none is set.
     ``energy``      by node, what its weights learnt from, mean over the batch.
     """
 
+    state: State
+    target: Tensor
+
     def __init__(
         self,
         net: Graph,
         inputs: Tensor,
-        labels: Tensor,
+        targets: Tensor,
         loss: str = "squared_error",
         *,
         optimizer: Optimizer | None = None,
@@ -36,23 +41,13 @@ class Batch:
     ) -> None:
         if isinstance(optimizer, LBFGS):
             raise ValueError("LBFGS needs a loss to evaluate again; predictive coding gives gradients only")
-        check(inputs, labels)
-        self.net, self.inputs, self.labels, self.loss = net, inputs, labels, loss
+        check(inputs, targets)
+        self.net, self.inputs, self.targets, self.loss = net, inputs, targets, loss
         self.optimizer, self.observe = optimizer, observe
         self.parameters = net.trainable()
+        self.beta: Scale = 1.0
         self.gain: dict[str, float] = {}
         self.energy: dict[str, Tensor] = {}
-        self.state: State
-        self.target: Tensor
-        self.beta: Scale
-
-    @torch.no_grad()
-    def run(self, algorithm: Algorithm) -> Result:
-        """Run the algorithm, and return its result."""
-        algorithm.run(self)
-        zero = torch.zeros((), device=self.inputs.device)
-        energy = {v: self.energy.get(v, zero) for v in self.net.nodes}
-        return Result(self.state.mu0[self.net.output], energy, self.state.work)
 
     def initialise(self, keep: Collection[str] = ()) -> State:
         """Run the feed-forward pass. Whatever is wrong with the batch is found here, and leaves no trace.
@@ -64,15 +59,18 @@ class Batch:
             if any(mu.dtype == torch.float16 for mu in self.state.mu0.values()):
                 raise ValueError("float16 cannot hold the small errors of deep layers: use float32 or bfloat16")
             out = self.state.mu0[self.net.output]
-            self.target = target_for(self.labels, out, distribution=self.loss == "cross_entropy")
+            self.target = target_for(self.targets, out, distribution=self.loss == "cross_entropy")
         if self.optimizer is not None:
             self.optimizer.zero_grad()
         return self.state
 
     def clamp(self, beta: Scale = 1.0) -> None:
-        """Move the output by ``beta`` of the way to the target. Weight gradients are divided by ``beta``."""
+        """Move the output by ``beta`` of the way to the target, which from now on is there: ``mu0 + beta (y - mu0)``.
+
+        Under cross-entropy that holds for the softmax of ``mu0``.
+        """
         self.beta = beta
-        self.state.clamp(self.target, beta)
+        self.state.d[self.net.output] = beta * (self.target - self.state.response0)
         self.target = self.state.response0 + self.state.d[self.net.output]
 
     def random_sign(self) -> Tensor:
@@ -85,8 +83,8 @@ class Batch:
     ) -> list[Tensor | None]:
         """Add the gradient of ``pi / 2 |eps|^2``, mean over the batch, by the weights of ``v`` to their ``.grad``.
 
-        The error is pulled back through ``prediction`` (the valid one of the present state). Returns ``J^T eps`` for
-        each of ``parents``.
+        The error is pulled back through ``prediction`` (None: that of the present state). Returns ``J^T eps`` for each
+        of ``parents``.
         """
         self.energy[v] = self._energy(v, eps, prediction)
         weights = self.parameters[v] if pi else ()
@@ -105,8 +103,12 @@ class Batch:
         self.optimizer.zero_grad()
         self.state.weights_changed(nodes)
 
+    def result(self) -> Result:
+        zero = torch.zeros((), device=self.inputs.device)
+        energy = {v: self.energy.get(v, zero) for v in self.net.nodes}
+        return Result(self.state.mu0[self.net.output], energy, self.state.work)
+
     def _energy(self, v: str, eps: Tensor, prediction: Prediction | None) -> Tensor:
-        """``1/2 |eps_v|^2``, or the output's cross-entropy, mean over the batch."""
         if v == self.net.output and self.loss == "cross_entropy":
             mu = (prediction or self.state.predict(v)).mu.detach()
             return energies.cross_entropy(self.target, mu) / self.state.batch

@@ -1,7 +1,5 @@
 """Energies: half the squared error of a node, or the cross-entropy of the output."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -11,9 +9,9 @@ _CACHE = 2**18  # numbers whose copy fits a cache
 
 
 def respond(mu: Tensor, loss: str) -> Tensor:
-    """What the output answers with: the prediction itself, or under cross-entropy its softmax.
+    """Return what is compared with the target: the prediction itself, or under cross-entropy its softmax.
 
-    Either way the energy's derivative by ``mu`` is the answer minus the target.
+    Either way the energy's derivative by ``mu`` is the response minus the target.
     """
     return torch.softmax(mu, dim=1) if loss == "cross_entropy" else mu
 
@@ -24,11 +22,11 @@ def cross_entropy(target: Tensor, mu: Tensor) -> Tensor:
 
 
 def half_square(eps: Tensor, *, small: bool = True) -> Tensor:
-    """``1/2 |eps|^2``, in float64 where the device has it: energies deep in a network are below float32's range.
+    """``1/2 |eps|^2``, in float64 where the device has it: deep in a network it is below float32's range.
 
-    A float64 copy would take longer than all the rest. So each sample's norm is taken in the precision that there is,
-    of the error and, if it may be so ``small``, of the error times 2^100: squares that underflow in the one do not in
-    the other.
+    To copy the error to float64 would take longer than all the rest. So the norm of each sample is taken in float32,
+    and only the norms are squared in float64. Where errors may be so ``small`` that squares underflow within the norm,
+    the norm of 2^100 times the error is taken as well.
     """
     wide = torch.float32 if eps.device.type == "mps" else torch.float64
     eps = eps.unsqueeze(-1)

@@ -55,8 +55,13 @@ class Graph(nn.Module):
         self.nodes = nn.ModuleDict({v: nodes[v][0] for v in order})
         self.parents = {v: given[v] for v in order}
         self.successors = {u: tuple(v for v in order if u in given[v]) for u in (INPUT, *order)}
-        self.output = _sink(self.successors)
-
+        sinks = [v for v, after in self.successors.items() if not after]
+        if len(sinks) != 1:
+            several = ", ".join(sinks)
+            raise ValueError(
+                f"a network has one output, but {several} predict nothing: connect them to it or drop them"
+            )
+        self.output = sinks[0]
         self.level = {INPUT: 0}
         for v in order:
             self.level[v] = 1 + max(self.level[p] for p in self.parents[v])
@@ -66,7 +71,7 @@ class Graph(nn.Module):
                 self.hops[p] = min(self.hops.get(p, self.hops[v] + 1), self.hops[v] + 1)
         self.L = self.level[self.output]
         self.arrival = {v: self.L - level for v, level in self.level.items()}
-        self.trainable()
+        self.trainable()  # raises where nodes share parameters
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the feed-forward pass: what the network answers at test time."""
@@ -88,7 +93,7 @@ class Graph(nn.Module):
         return {v: [p for p in module.parameters() if p.requires_grad] for v, module in self.nodes.items()}
 
     def hidden_parents(self, v: str) -> list[str]:
-        """The parents of ``v`` without the input, each once."""
+        """Return the parents of ``v`` without the input, each once."""
         return [p for p in dict.fromkeys(self.parents[v]) if p != INPUT]
 
     def balance(self) -> Graph:
@@ -148,23 +153,10 @@ def _check_node(name: str, module: object, given: Mapping[str, tuple[str, ...]])
 
 def _topological(parents: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Names so that parents come first; the given order is kept where it can be."""
-    order: list[str] = []
-    placed = {INPUT}
-    while len(order) < len(parents):
-        ready = [v for v in parents if v not in placed and placed.issuperset(parents[v])]
-        if not ready:
-            rest = ", ".join(v for v in parents if v not in placed)
-            raise ValueError(f"the graph has a cycle among {rest}: a node may not predict its own ancestors")
-        order.append(ready[0])
-        placed.add(ready[0])
-    return order
-
-
-def _sink(successors: Mapping[str, Sequence[str]]) -> str:
-    """The output: the one node that is no parent."""
-    sinks = [v for v, after in successors.items() if not after]
-    if len(sinks) != 1:
-        raise ValueError(
-            f"a network has one output, but {', '.join(sinks)} predict nothing: connect them to the output or drop them"
-        )
-    return sinks[0]
+    order = {INPUT: 0}  # a dictionary, for its quick "in"
+    while rest := [v for v in parents if v not in order]:
+        ready = (v for v in rest if all(p in order for p in parents[v]))
+        if (v := next(ready, None)) is None:
+            raise ValueError(f"the graph has a cycle among {', '.join(rest)}: a node may not predict its own ancestors")
+        order[v] = len(order)
+    return list(order)[1:]

@@ -23,7 +23,7 @@ Weight = Callable[[str, int], float]  # of a node at a step
 def infer(
     descent: Descent, steps: int, *, observe: Observer | None = None, relaxed: Callable[[str], None] | None = None
 ) -> None:
-    """Run so many inference steps.
+    """Run inference steps ``t = 0 .. steps - 1``.
 
     ``observe(t, state)`` sees the state before each step, and after the last. ``relaxed(v)`` is called as soon as
     ``v`` will neither move nor pull at its parents any more.
@@ -67,7 +67,10 @@ class Descent:
         return [p for p in self.state.net.hidden_parents(v) if self.receive(p, t)]
 
     def push(self, v: str, t: int, eps: Tensor, parents: list[str], pulls: list[Tensor | None]) -> None:
-        """Add ``pi eps`` to the force on ``v``, and ``-pi J^T eps``, which is used up, to the forces on ``parents``."""
+        """Add ``pi eps`` to the force on ``v``, and ``-pi J^T eps`` to the forces on ``parents``.
+
+        ``pulls`` is used up: nothing but the forces may hold a tensor that is to be written over.
+        """
         pi = self.send(v, t)
         if self.receive(v, t):
             self._forces[v].insert(0, (pi * self.receive(v, t), eps))

@@ -5,8 +5,6 @@ page by page, each filled with zeros first. For tensors of a few megabytes, whic
 the hundred, that takes as long as computing their contents.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's malloc.h

@@ -11,8 +11,6 @@ which every prediction moves them, is :func:`thaw`.
 predicted first replays them ever after, whatever kind of module it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -32,14 +30,10 @@ def thaw(module: nn.Module) -> nn.Module:
 
 def freezable(module: nn.Module) -> list[_NormBase]:
     """The layers of ``module`` whose running statistics would move now, and may move only once per batch."""
-    return [
-        layer
-        for layer in module.modules()
-        if isinstance(layer, _NormBase)
-        and layer.training
-        and layer.track_running_stats
-        and not getattr(layer, "thawed", False)
+    norms = [
+        layer for layer in module.modules() if isinstance(layer, _NormBase) and not getattr(layer, "thawed", False)
     ]
+    return [layer for layer in norms if layer.training and layer.track_running_stats]
 
 
 @contextmanager
@@ -63,10 +57,12 @@ def generators(device: torch.device) -> list[torch.Generator]:
 
 
 def random_state(device: torch.device) -> list[Tensor]:
+    """Return the states of :func:`generators`."""
     return [generator.get_state() for generator in generators(device)]
 
 
 def set_random_state(states: list[Tensor], device: torch.device) -> None:
+    """Put :func:`generators` back to ``states``."""
     for generator, state in zip(generators(device), states, strict=True):
         generator.set_state(state)
 
@@ -76,9 +72,7 @@ class Draws:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._before: dict[
-            str, list[Tensor] | None
-        ] = {}  # by node, where the generators stood; None if it drew nothing
+        self._before: dict[str, list[Tensor] | None] = {}  # by node, the generators' states; None if it drew nothing
 
     @contextmanager
     def of(self, v: str) -> Iterator[None]:
@@ -88,11 +82,11 @@ class Draws:
             yield
             drew = not all(map(torch.equal, before, random_state(self._device)))
             self._before[v] = before if drew else None
-        elif (drawn := self._before[v]) is None:
+        elif (first := self._before[v]) is None:
             yield
         else:
             now = random_state(self._device)
-            set_random_state(drawn, self._device)
+            set_random_state(first, self._device)
             try:
                 yield
             finally:
@@ -104,11 +98,11 @@ def unchanged_on_error(module: nn.Module, device: torch.device) -> Iterator[None
     """Put running statistics and random generators back if the block raises: a refused batch leaves no trace."""
     norms = [m for m in module.modules() if isinstance(m, _NormBase)]
     saved = [(b, b.clone()) for m in norms for b in m.buffers(recurse=False) if not is_lazy(b)]
-    stood = random_state(device)
+    random = random_state(device)
     try:
         yield
     except BaseException:
         for buffer, value in saved:
             buffer.copy_(value)
-        set_random_state(stood, device)
+        set_random_state(random, device)
         raise

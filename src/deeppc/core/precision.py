@@ -5,8 +5,6 @@ It depends on nothing else, so the whole course of a batch is known in advance; 
 (The paper writes its schedules as variances; with its Sigma, spiking is ``pi = alpha / Sigma``.)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

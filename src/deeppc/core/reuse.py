@@ -1,4 +1,4 @@
-"""Memory: which tensors may be written over, and which graphs are worth keeping.
+"""Memory within a batch: which tensors may be written over, and which graphs are worth keeping.
 
 Inference makes and drops tensors of the size of every layer at every step; on a CPU their allocation takes as long as
 their arithmetic. So a gradient is not added up in a new tensor, but kept as *terms* ``(weight, tensor)`` and added to
@@ -6,8 +6,6 @@ the deviation in place, and the first term of a node that has not moved yet *bec
 where nothing else reads the same memory: autograd hands out views (a sum pulls all its parents by one tensor, an
 identity returns the very error that it was given, ``expand`` repeats one number), and these are told apart here.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 

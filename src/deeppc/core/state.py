@@ -60,8 +60,9 @@ class State:
     Those few hold most of the memory; they are made anew once their parents have moved.
 
     ``d``            deviations by node, of those that have moved; all others are exactly 0.
-    ``mu0``          initial predictions by node.
-    ``predictions``  those that are still valid, by node.
+    ``mu0``          initial predictions by node; ``response0`` is the output's (under cross-entropy, its softmax).
+    ``predictions``  those that are still valid, by node; ``kept``: initial ones that weights will learn through.
+    ``batch``        the number of samples.
     """
 
     def __init__(self, net: Graph, inputs: Tensor, *, loss: str = "squared_error", keep: Collection[str] = ()) -> None:
@@ -85,13 +86,8 @@ class State:
             if v in keep:
                 self.kept[v] = prediction
         self.response0 = reuse.widened(self._response(net.output, self.mu0[net.output]))
-        self._large = reuse.largest(
-            {v: sum(x.numel() for x in (self.mu0[v], *map(self.activity, net.parents[v]))) for v in net.nodes}
-        )
-
-    def clamp(self, target: Tensor, beta: Scale) -> None:
-        """Move the output towards the target: ``x_out = mu0_out + beta (y - mu0_out)``."""
-        self.d[self.net.output] = beta * (target - self.response0)
+        ends = {v: (self.mu0[v], *map(self.activity, net.parents[v])) for v in net.nodes}
+        self._large = reuse.largest({v: sum(x.numel() for x in tensors) for v, tensors in ends.items()})
 
     def activity(self, v: str) -> Tensor:
         """``x_v = mu0_v + d_v``, a leaf that predictions of the successors are differentiated by."""
@@ -103,7 +99,7 @@ class State:
         return self._activities[v]
 
     def forget(self, v: str) -> None:
-        """Drop the cached ``x_v``, which the successors have read."""
+        """Drop the cached ``x_v``, once the successors have read it and before it moves."""
         self._activities.pop(v, None)
 
     def undisturbed(self, v: str) -> bool:
@@ -122,7 +118,7 @@ class State:
         return self.predictions[v]
 
     def initial(self, v: str) -> Prediction:
-        """Return the initial prediction of ``v``, for learning: as it was kept, or made anew from initial parents."""
+        """Take out the initial prediction of ``v``, for learning: as it was kept, or made anew from initial parents."""
         if v in self.kept:
             return self.kept.pop(v)
         return self._predict(v, {p: self.mu0.get(p, self._activities[INPUT]) for p in self.net.parents[v]}, False)

@@ -9,17 +9,8 @@ from pkgutil import iter_modules
 from deeppc.core.algorithms.base import Algorithm, Result, describe, families, known_options, options_for, register
 from deeppc.core.algorithms.options import Option, option
 
-__all__ = [
-    "Algorithm",
-    "Option",
-    "Result",
-    "describe",
-    "families",
-    "known_options",
-    "option",
-    "options_for",
-    "register",
-]
+__all__ = ["Algorithm", "Option", "Result", "describe", "families"]
+__all__ += ["known_options", "option", "options_for", "register"]
 
 for _name in sorted((module.name for module in iter_modules(__path__)), key=len):  # bp, pc, ipc: the simplest first
     import_module(f"{__name__}.{_name}")

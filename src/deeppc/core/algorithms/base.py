@@ -9,10 +9,10 @@ A family is a frozen dataclass with options for fields and one method, ``run(bat
         strength: float = option(1.0, "Multiplies the gradient.", above=0, search="0.1..10 log")
 
         def run(self, batch):
-            state = batch.initialise(keep=[batch.net.output])          # the feed-forward pass
-            batch.clamp()
             out = batch.net.output
-            batch.learn(out, state.d[out], state.initial(out), pi=self.strength)
+            state = batch.initialise(keep=[out])          # the feed-forward pass
+            batch.clamp()                                 # move the output to the target
+            batch.learn(out, self.strength * state.d[out], state.initial(out))
 
 Files in this folder are imported by themselves, so that such a file is all that a new algorithm needs: its name is then
 known to :meth:`Algorithm.parse`, and through it to the command line, to comparisons and to the search. Nothing here
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class Result:
     """Outcome of one batch.
 
-    ``logits``  the feed-forward output, (batch, classes), without a graph.
+    ``logits``  the feed-forward output, (batch, classes) or the target's shape, without a graph.
     ``energy``  per node: ``1/2 |error|^2`` that its weights learnt from, mean over the batch (for cross-entropy, the
                 output's cross-entropy; for bp, the error that backprop carries, in float32's range: below 1e-38
                 it is 0). 0 where no energy came.
@@ -69,7 +69,7 @@ class Algorithm(ABC):
     A family declares:
 
     ``family``           its name.
-    ``suffixes``         what ``+s`` etc. mean: values of fields, by suffix. Such fields are set by the name alone.
+    ``suffixes``         what ``+s`` etc. mean: values of fields, by suffix. Such fields are not among its options.
     ``searched``         search spaces of training settings that depend on the family (e.g. ``lr_w``).
     ``updates_weights``  whether ``run`` steps the optimiser itself.
     """
@@ -95,11 +95,13 @@ class Algorithm(ABC):
 
         Raises ``ValueError`` for an unknown name, option or value, and for an option that means nothing there.
         """
-        family, said = _read(spec)
+        family, fields = _read(spec)
         for name in options:
-            if name in said or name not in declared(family):
-                raise ValueError(f"unknown option {name!r} for {spec!r}: {_nearest(name, options_for(spec))}")
-        return family(**said, **options)
+            if name in fields or name not in declared(family):
+                known = list(options_for(spec))
+                near = "".join(f"did you mean {n!r}? " for n in difflib.get_close_matches(name, known, n=1))
+                raise ValueError(f"unknown option {name!r} for {spec!r}: {near}The options are {', '.join(known)}")
+        return family(**fields, **options)
 
     def __post_init__(self) -> None:
         for name, declaration in declared(type(self)).items():
@@ -113,8 +115,8 @@ class Algorithm(ABC):
     @property
     def name(self) -> str:
         """``pc+s+f``; with what no suffix says in brackets: ``pc+f[schedule=my_schedule]``."""
-        said = [s for s, fields in self.suffixes.items() if _hold(fields, self)]
-        return "+".join([self.family, *said]) + "".join(f"[{k}={v}]" for k, v in self._unnamed().items())
+        suffixes = [s for s, fields in self.suffixes.items() if _hold(fields, self)]
+        return "+".join([self.family, *suffixes]) + "".join(f"[{k}={v}]" for k, v in self._functions().items())
 
     def __str__(self) -> str:
         return self.name
@@ -122,10 +124,10 @@ class Algorithm(ABC):
     def settings(self) -> dict[str, Any]:
         """Return every option that means something here, as plain values. A custom schedule is there by its name."""
         own = _own_options(type(self)).items()
-        return {n: o.check(getattr(self, n)) for n, o in own if _hold(o.needs, self)} | self._unnamed()
+        return {n: o.check(getattr(self, n)) for n, o in own if _hold(o.needs, self)} | self._functions()
 
-    def _unnamed(self) -> dict[str, str]:
-        """Functions among the fields that suffixes set, by field."""
+    def _functions(self) -> dict[str, str]:
+        """Names of the functions among the fields that suffixes set, by field."""
         values = {name: getattr(self, name) for fields in self.suffixes.values() for name in fields}
         return {name: getattr(v, "__name__", type(v).__name__) for name, v in values.items() if callable(v)}
 
@@ -138,9 +140,7 @@ class Algorithm(ABC):
         """
         if self.updates_weights:
             raise ValueError(f"{self.family} changes weights at every step: call step(net, inputs, targets, optimizer)")
-        from deeppc.core.batch import Batch
-
-        return Batch(net, inputs, targets, self.loss, observe=observe).run(self)
+        return self._run(net, inputs, targets, None, observe)
 
     def step(
         self, net: Graph, inputs: Tensor, targets: Tensor, optimizer: Optimizer, *, observe: Observer | None = None
@@ -148,13 +148,24 @@ class Algorithm(ABC):
         """Take one whole training step with any torch optimiser (ipc steps it T times).
 
         Weights whose node has no error yet have ``grad = None``: no decay, no moment of the optimiser touches them.
+        The rest is as for :meth:`gradients`, but that ipc calls ``observe`` before each inference step only.
         """
-        from deeppc.core.batch import Batch
-
-        result = Batch(net, inputs, targets, self.loss, optimizer=optimizer, observe=observe).run(self)
+        result = self._run(net, inputs, targets, optimizer, observe)
         if not self.updates_weights:
             optimizer.step()
         return result
+
+    def _run(
+        self, net: Graph, inputs: Tensor, targets: Tensor, optimizer: Optimizer | None, observe: Observer | None
+    ) -> Result:
+        import torch
+
+        from deeppc.core.batch import Batch
+
+        batch = Batch(net, inputs, targets, self.loss, optimizer=optimizer, observe=observe)
+        with torch.no_grad():
+            self.run(batch)
+            return batch.result()
 
 
 FAMILIES: dict[str, type[Algorithm]] = {}
@@ -162,13 +173,19 @@ Family = TypeVar("Family", bound=type[Algorithm])
 
 
 def register(family: Family) -> Family:
-    """Class decorator: make a family known by its name. Options that families share must be declared alike."""
-    others = known_options()
-    for name, declaration in declared(family).items():
-        other = others.get(name, declaration)
-        if (other.type, other.default) != (declaration.type, declaration.default):
-            raise ValueError(f"option {name!r} of {family.family!r} differs from that of another family: rename it")
+    """Class decorator: make a family known by its name. Options that families share must be declared alike.
+
+    A class of the same name (run again in a notebook, say) replaces its earlier self.
+    """
+    taken = FAMILIES.get(family.family, family)
+    if taken.__qualname__ != family.__qualname__:
+        raise ValueError(f"the family {family.family!r} is {taken.__qualname__} already: choose another name")
+    for other in FAMILIES.values():
+        for name, declaration in _own_options(other).items():
+            if other is not taken and _differ(declaration, declared(family).get(name, declaration)):
+                raise ValueError(f"option {name!r} of {family.family!r} is not that of {other.family!r}: rename it")
     FAMILIES[family.family] = family
+    _known_options.cache_clear()
     _options_for.cache_clear()
     return family
 
@@ -180,7 +197,7 @@ def families() -> dict[str, type[Algorithm]]:
 
 def known_options() -> dict[str, Option]:
     """Return the options of all families by name, without those that suffixes set."""
-    return {name: o for family in FAMILIES.values() for name, o in _own_options(family).items()}
+    return dict(_known_options())
 
 
 def options_for(spec: str) -> dict[str, Option]:
@@ -199,16 +216,21 @@ def describe() -> str:
 
 
 @cache
+def _known_options() -> dict[str, Option]:
+    return {name: o for family in FAMILIES.values() for name, o in _own_options(family).items()}
+
+
+@cache
 def _options_for(spec: str) -> dict[str, Option]:
-    family, said = _read(spec)
-    algorithm = family(**said)
+    family, fields = _read(spec)
+    algorithm = family(**fields)
     return {name: o for name, o in _own_options(family).items() if _hold(o.needs, algorithm)}
 
 
 @cache
 def _own_options(family: type[Algorithm]) -> dict[str, Option]:
-    said = {name for fields in family.suffixes.values() for name in fields}
-    return {name: o for name, o in declared(family).items() if name not in said}
+    by_suffix = {name for fields in family.suffixes.values() for name in fields}
+    return {name: o for name, o in declared(family).items() if name not in by_suffix}
 
 
 def _read(spec: str) -> tuple[type[Algorithm], dict[str, Any]]:
@@ -218,25 +240,22 @@ def _read(spec: str) -> tuple[type[Algorithm], dict[str, Any]]:
     if name not in FAMILIES or len(set(suffixes)) < len(suffixes) or not set(suffixes) <= every.keys():
         offered = f"choose {', '.join(FAMILIES)} with {' '.join('+' + s for s in every)}, e.g. pc+s+f"
         raise ValueError(f"unknown algorithm {spec!r}: {offered}")
-    family = FAMILIES[name]
-    said: dict[str, Any] = {}
+    family, fields = FAMILIES[name], dict[str, Any]()
     for suffix in suffixes:
         if suffix not in family.suffixes:
             offered = " ".join("+" + s for s in family.suffixes) or "no suffix"
             raise ValueError(f"{name} has no +{suffix} ({spec!r}): it takes {offered}")
-        fields = family.suffixes[suffix]
-        if said.keys() & fields.keys():
-            rivals = " ".join("+" + s for s, other in family.suffixes.items() if other.keys() & fields.keys())
-            raise ValueError(f"{spec!r} sets {', '.join(said.keys() & fields.keys())} twice: choose one of {rivals}")
-        said.update(fields)
-    return family, said
+        added = family.suffixes[suffix]
+        if twice := fields.keys() & added.keys():
+            rivals = " ".join("+" + s for s, other in family.suffixes.items() if other.keys() & twice)
+            raise ValueError(f"{spec!r} sets {', '.join(twice)} twice: choose one of {rivals}")
+        fields.update(added)
+    return family, fields
 
 
 def _hold(needs: Mapping[str, Any], algorithm: Algorithm) -> bool:
     return all(getattr(algorithm, name) == value for name, value in needs.items())
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"The options are {', '.join(known)}"
+def _differ(a: Option, b: Option) -> bool:
+    return (a.type, a.default, a.least, a.above, a.most) != (b.type, b.default, b.least, b.above, b.most)

@@ -29,12 +29,11 @@ class BP(Algorithm):
         batch.clamp()
         delta = {net.output: state.d[net.output]}
         for v in reversed(list(net.nodes)):
-            prediction = state.initial(v)
+            prediction, parents = state.initial(v), net.hidden_parents(v)
             if v not in delta:
                 continue
-            parents = net.hidden_parents(v)
             pulls = batch.learn(v, delta.pop(v), prediction, parents=parents)
             for p in reversed(parents):
-                pull = pulls.pop()
+                pull = pulls.pop()  # so that it is freed with its last user
                 if pull is not None:
                     delta[p] = delta[p] + pull if p in delta else pull

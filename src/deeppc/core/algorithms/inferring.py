@@ -14,9 +14,10 @@ from deeppc.core.algorithms.options import option
 if TYPE_CHECKING:
     from deeppc.core.batch import Batch
     from deeppc.core.graph import Graph
-    from deeppc.core.inference import Descent
+    from deeppc.core.inference import Descent, Weight
     from deeppc.core.state import State
 
+# Suffixes by what they set.
 PRECISION = {"s": {"schedule": "spiking"}, "d": {"schedule": "exponential"}, "l": {"schedule": "linear"}}
 NUDGING = {"cn": {"centred": True}}
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
@@ -35,11 +36,7 @@ class Inferring(Algorithm):
         "fixed", "precision of a node's error by step"
     )
     centred: bool = option(False, "centre nudging: the sign of beta is drawn for each batch")
-    T: int | None = option(
-        None,
-        "Inference steps for each batch (paper: T). None: as many as the network has levels (paper: T = L).",
-        least=1,
-    )
+    T: int | None = option(None, "Inference steps for each batch (paper: T). None: the network's L levels.", least=1)
     lr_x: float = option(
         0.5, "Learning rate of the activities (paper: α in Eq. 2, lr_x).", above=0, search="5e-3..9e-1 log"
     )
@@ -96,28 +93,28 @@ class Inferring(Algorithm):
 
     def pi(self, t: int, arrival: int, T: int) -> float:
         """The precision at step ``t`` of a node that the wave reaches at step ``arrival``."""
-        if not isinstance(self.schedule, str):
-            return self.schedule(t, arrival, T)
         schedules = {"spiking": precision.spiking(self.alpha), "exponential": precision.exponential(self.k)}
         schedules |= {"fixed": precision.fixed, "linear": precision.linear}
-        return schedules[self.schedule](t, arrival, T)
+        schedule = schedules[self.schedule] if isinstance(self.schedule, str) else self.schedule
+        return schedule(t, arrival, T)
 
     def descent(self, state: State, T: int) -> Descent:
         """SGD on the activities, with precision on each sender's error, or on each receiver's whole update.
 
         The latter (the paper's Eq. 2) spikes one step earlier: when the wave first moves ``x_v``.
         """
-        from deeppc.core.inference import Descent
-
-        net, sgd = state.net, (self.lr_x, self.momentum_x, self.nesterov)
+        net = state.net
         if self.precision_on == "energy":
-            return Descent(state, *sgd, lambda v, t: self.pi(t, net.arrival[v], T), lambda v, t: float(v != net.output))
-        return Descent(
-            state, *sgd, lambda v, t: 1.0, lambda v, t: 0.0 if v == net.output else self.pi(t, net.arrival[v] - 1, T)
+            return self._sgd(state, lambda v, t: self.pi(t, net.arrival[v], T), lambda v, t: float(v != net.output))
+        return self._sgd(
+            state, lambda v, t: 1.0, lambda v, t: 0.0 if v == net.output else self.pi(t, net.arrival[v] - 1, T)
         )
 
     def free_descent(self, state: State) -> Descent:
         """The same SGD with precision 1 and the output unclamped."""
+        return self._sgd(state, lambda v, t: 1.0, lambda v, t: 1.0)
+
+    def _sgd(self, state: State, send: Weight, receive: Weight) -> Descent:
         from deeppc.core.inference import Descent
 
-        return Descent(state, self.lr_x, self.momentum_x, self.nesterov, lambda v, t: 1.0, lambda v, t: 1.0)
+        return Descent(state, self.lr_x, self.momentum_x, self.nesterov, send, receive)

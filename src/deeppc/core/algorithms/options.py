@@ -2,7 +2,8 @@
 
     lr_x: float = option(0.5, "Learning rate of the activities (paper: lr_x).", above=0, search="5e-3..9e-1 log")
 
-is a dataclass field. Its annotation says what fits: ``int``, ``float``, ``bool``, ``Literal[...]``, a function, None.
+is a dataclass field. Its annotation says what fits: ``int``, ``float``, ``bool``, ``str``, ``Path``, ``Literal[...]``,
+a function, None, or one of several.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
+
+_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
 
 
 @dataclass(frozen=True)
@@ -46,35 +49,28 @@ class Option:
     def choices(self) -> tuple[Any, ...]:
         return tuple(v for arm in _arms(self.type) if typing.get_origin(arm) is Literal for v in typing.get_args(arm))
 
-    def check(self, value: Any) -> Any:
-        """Return ``value`` as a plain Python value of the option's type. ``ValueError`` if it does not fit."""
-        for arm in _arms(self.type):
-            if _fits(value, arm) and self._in_range(value):
-                return float(value) if arm is float else int(value) if arm is int else value
-        if self.choices:
-            raise ValueError(f"{self.name} is {value!r}: choose {' or '.join(map(str, self.choices))}")
-        raise ValueError(f"{self.name} is {value!r}, but must be {self.expected}")
-
     @property
     def expected(self) -> str:
         """The values that fit, in words: ``a number above 0 and at most 1``."""
-        words = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
-        words[types.NoneType] = "None"
+        if self.choices:
+            return " or ".join(map(str, self.choices))
         limits = [("at least", self.least), ("above", self.above), ("at most", self.most)]
         bounds = " and ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
+        words = {**_WORDS, types.NoneType: "None"}
         first, *others = [words.get(arm, "a function") for arm in _arms(self.type)]
-        return " or ".join([" ".join(filter(None, (first, bounds))), *others])
+        return " or ".join([f"{first} {bounds}".rstrip(), *others])
 
-    def _in_range(self, value: Any) -> bool:
-        if not isinstance(value, Real):
-            return True
-        value = float(value)
-        return (
-            math.isfinite(value)
-            and (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-        )
+    def check(self, value: Any) -> Any:
+        """Return ``value`` as a plain Python value of the option's type. ``ValueError`` if it does not fit."""
+        for arm in _arms(self.type):
+            if _fits(value, arm) and (not isinstance(value, Real) or self._in_range(float(value))):
+                return float(value) if arm is float else int(value) if arm is int else value
+        raise ValueError(f"{self.name} is {value!r}{': choose' if self.choices else ', but must be'} {self.expected}")
+
+    def _in_range(self, value: float) -> bool:
+        least = self.least is None or value >= self.least
+        above = self.above is None or value > self.above
+        return math.isfinite(value) and least and above and (self.most is None or value <= self.most)
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
@@ -95,6 +91,7 @@ def declared(family: type[Any]) -> dict[str, Option]:
 
 @cache
 def _arms(hint: Any) -> tuple[Any, ...]:
+    """The types that a union joins."""
     return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
