@@ -11,6 +11,7 @@ import pytest
 
 from deeppc.data import Dataset, load
 from deeppc.paper.run import Plan, jobs, plan, run
+from deeppc.report.pages import Picture
 from deeppc.training import builder
 
 TINY: dict[str, Any] = {"width": 0.02, "limit": 24, "models": ("vgg5",)}
@@ -28,9 +29,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn, but not saved, which takes longer than all the rest."""
+    monkeypatch.setattr("deeppc.report.pages.picture", lambda figure, folder, name, caption: Picture("", caption, name))
+
+
+@pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages without pictures, whose drawing takes longer than all the rest."""
-    monkeypatch.setattr("deeppc.paper.results.draw", lambda plots, folder: [])
+    """Pages without pictures."""
+    monkeypatch.setattr("deeppc.paper.results.draw", lambda plot, folder: "")
 
 
 @pytest.fixture
@@ -45,8 +52,8 @@ def tiny(tmp_path: Path) -> Callable[..., Plan]:
 
 @pytest.fixture
 def perform() -> Callable[..., list[Path]]:
-    """Run all that is left of plans, in this process."""
-    return lambda *plans: run(plans, jobs(plans))
+    """Run what is left of plans, in this process."""
+    return lambda *plans, only=None: run(plans, jobs(plans, only))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from deeppc.cli.main import main
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_run_record_list_and_claims(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = ["paper", "run", "ablation", "--scale", "smoke"]
@@ -57,7 +58,8 @@ def test_a_plan_trains_nothing_and_builds_no_network(tmp_path, capsys, monkeypat
         (["run", "gap", "--models", "vgg5"], "has no cell with these data sets and networks"),
         (["run", "gap", "--width", "0"], "width is 0.0, but must be"),
         (["run", "gap", "--only", "nothing"], "no cell is called so"),
-        (["run", "gap", "--models", "vgg11"], "the paper has no vgg11"),
+        (["run", "gap", "--models", "vgg11"], "the paper has no vgg11. Choose among vgg5"),
+        (["run", "gap", "--datasets", "mnist"], "the paper has no mnist. Choose among cifar10"),
     ],
 )
 def test_mistakes_are_explained(args, words, tmp_path, capsys):

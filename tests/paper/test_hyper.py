@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from deeppc.errors import ConfigError
 from deeppc.models import build, names
 from deeppc.paper.hyper import DEFAULTS, LEVELS, NUDGED, Task, settings_for
 from deeppc.paper.recipe import NAMES, find
@@ -30,31 +29,23 @@ def presets(tmp_path):
 @pytest.mark.parametrize(
     ("task", "settings", "source"),
     [
-        (("cifar10", "vgg5", "none", "pc+s+f"), {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f"),
-        (("cifar10", "vgg5", "bf", "pc+s+f"), {"lr_x": 0.6}, "preset cifar10-vgg5-bf-pc+s+f"),
-        (("cifar10", "vgg10", "none", "pc+s+f"), {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f"),
-        (("cifar10", "vgg10", "bf", "pc+s+f"), {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f (nearest)"),
-        (("cifar10", "vgg7", "none", "pc+s+f"), {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
-        (("cifar10", "resnet10", "none", "pc+s+f"), {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f (nearest)"),
-        (("cifar100", "vgg5", "none", "pc+s+f"), {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
-        (
-            ("cifar10", "vgg5", "none", "pc+s+f+cn"),
-            {"lr_x": 0.7, "T": 8, **NUDGED},
-            "preset cifar10-vgg5-pc+s+f (nearest)",
-        ),
-        (("cifar10", "vgg5", "none", "pc+d"), {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
-        (
-            ("cifar10", "vgg5", "none", "pc+s+cn"),
-            {"lr_x": 0.7, "T": 8, **NUDGED},
-            "preset cifar10-vgg5-pc+s+f (nearest)",
-        ),
-        (("cifar10", "vgg5", "none", "pc+f"), DEFAULTS["pc+f"], "defaults"),
-        (("cifar10", "vgg5", "none", "ipc"), DEFAULTS["ipc"], "defaults"),
-        (("cifar10", "vgg5", "none", "ipc+cn"), DEFAULTS["ipc"] | NUDGED, "defaults"),
+        ("cifar10 vgg5 none pc+s+f", {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f"),
+        ("cifar10 vgg5 bf pc+s+f", {"lr_x": 0.6}, "preset cifar10-vgg5-bf-pc+s+f"),
+        ("cifar10 vgg10 none pc+s+f", {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f"),
+        ("cifar10 vgg10 bf pc+s+f", {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f (nearest)"),
+        ("cifar10 vgg7 none pc+s+f", {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
+        ("cifar10 resnet10 none pc+s+f", {"lr_x": 0.4, "T": None}, "preset cifar10-vgg10-pc+s+f (nearest)"),
+        ("cifar100 vgg5 none pc+s+f", {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
+        ("cifar10 vgg5 none pc+s+f+cn", {"lr_x": 0.7, "T": 8, **NUDGED}, "preset cifar10-vgg5-pc+s+f (nearest)"),
+        ("cifar10 vgg5 none pc+d", {"lr_x": 0.7, "T": 8}, "preset cifar10-vgg5-pc+s+f (nearest)"),
+        ("cifar10 vgg5 none pc+s+cn", {"lr_x": 0.7, "T": 8, **NUDGED}, "preset cifar10-vgg5-pc+s+f (nearest)"),
+        ("cifar10 vgg5 none pc+f", DEFAULTS["pc+f"], "defaults"),
+        ("cifar10 vgg5 none ipc", DEFAULTS["ipc"], "defaults"),
+        ("cifar10 vgg5 none ipc+cn", DEFAULTS["ipc"] | NUDGED, "defaults"),
     ],
 )
 def test_the_nearest_preset_is_taken(presets, task, settings, source):
-    assert settings_for(Task(*task), presets) == (settings, source)
+    assert settings_for(Task(*task.split()), presets) == (settings, source)
 
 
 def test_one_cells_changes_are_not_the_next_ones(presets):
@@ -79,14 +70,15 @@ def test_levels_are_those_of_the_networks():
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cell_can_be_trained(name, scale):
-    cells = find(name).grid(scale_for(scale, name))  # raises, if an algorithm's options contradict themselves
-    assert cells or find(name).work is not None
+    recipe = find(name)
+    assert (recipe.name, bool(recipe.shows), bool(recipe.expect)) == (name, True, True)
+    cells = recipe.grid(scale_for(scale, name))  # raises, if an algorithm's options contradict themselves
+    assert cells or recipe.work is not None
     for cell in cells:
         assert cell.config.model in names()
         assert cell.seeds
         assert not cell.config.setting("depth_gain") or name == "readings"
-    places = [(cell.table, cell.row, cell.column) for cell in cells]
-    assert len(set(places)) == len(places)
+    assert len({(cell.table, cell.row, cell.column) for cell in cells}) == len(cells)
 
 
 def test_a_changed_scale_has_a_folder_of_its_own(tmp_path):
@@ -95,13 +87,6 @@ def test_a_changed_scale_has_a_folder_of_its_own(tmp_path):
 
     assert folder() == folder(seeds=(0, 1, 2)) == "depth-laptop"  # more seeds are better evidence of the same
     assert folder(seeds=(5,)) == folder(models=("vgg5",)) == folder(epochs=1) == "depth-laptop-changed"
-
-
-def test_networks_and_data_sets_that_the_paper_does_not_have_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"--models: the paper has no vgg6\. Choose among vgg5"):
-        plan("depth", "laptop", tmp_path, models=("vgg5", "vgg6"))
-    with pytest.raises(ConfigError, match=r"--datasets: the paper has no mnist\. Choose among cifar10"):
-        plan("depth", "laptop", tmp_path, datasets={"mnist": "mnist"})
 
 
 # Rows x columns as in the issue's table: algorithms x nets x data sets x variants.
@@ -127,22 +112,23 @@ def test_size_of_the_grid_at_paper_scale(name, size):
     assert len(find(name).grid(scale_for("paper", name))) == size
 
 
+def protocol(scale):
+    """The settings of a scale's first cell, and its cells as (data set, model, algorithm, seeds)."""
+    cells = find("accuracy").grid(scale_for(scale, "accuracy"))
+    names = ("width", "limit", "epochs", "schedule_epochs", "batch_size", "patience", "select", "norm")
+    grid = [(c.table, c.config.model, c.config.algorithm, len(c.seeds)) for c in cells]
+    return tuple(cells[0].config.setting(name) for name in names), grid
+
+
 def test_the_paper_scale_is_the_papers_protocol():
-    cell = find("accuracy").grid(scale_for("paper", "accuracy"))[0]
-    config = cell.config
-    assert (config.width, config.epochs, config.patience, config.batch_size) == (1.0, 50, 10, 128)
-    assert (config.select, config.limit, config.schedule_epochs) == ("test", None, 25)
-    assert scale_for("paper", "accuracy").seeds == (0, 1, 2, 3, 4)
+    settings, grid = protocol("paper")
+    assert settings == (1.0, None, 50, 25, 128, 10, "test", "none")
+    assert {seeds for *_, seeds in grid} == {5}
 
 
 def test_the_workstations_protocol():
-    cells = find("accuracy").grid(scale_for("workstation", "accuracy"))
-    config = cells[0].config
-    assert (config.width, config.limit, config.epochs, config.schedule_epochs, config.batch_size) == (
-        *(0.25, 20_000, 10, 10, 64),
-    )
-    assert (config.select, config.validation * 50_000, config.norm) == ("validation", 2_000, "bf")
-    grid = [(c.table, c.config.model, c.config.algorithm, len(c.seeds)) for c in cells]
+    settings, grid = protocol("workstation")
+    assert settings == (0.25, 20_000, 10, 10, 64, None, "validation", "bf")
     main = [("cifar10", m, a, 3) for a in MAIN for m in ("vgg5", "vgg7", "vgg10", "resnet10")]
     parts = [("cifar10", "resnet18", a, 1) for a in ("bp", "pc+s+f", "ipc+s")]
     parts += [("cifar100", m, a, 1) for m in ("vgg5", "vgg10") for a in ("bp", "pc", "pc+s+f", "ipc+s")]

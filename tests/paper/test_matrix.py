@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 
 import pytest
 
-from deeppc.paper.matrix import Entry, Matrix, by_value, from_json, number, to_json
+from deeppc.paper.matrix import Entry, Matrix, by_value, from_json, number
 
 ENTRY = Entry((60.0, 62.0, 64.0), paper=(89.45, 0.18))
 
 
 def table(**entries: Entry) -> Matrix:
-    return Matrix("t", "A title", tuple(entries), ("VGG5",), {(row, "VGG5"): entry for row, entry in entries.items()})
+    return Matrix("t", "A title", {(row, "VGG5"): entry for row, entry in entries.items()})
 
 
 def test_mean_and_sample_deviation():
@@ -46,16 +45,14 @@ def test_a_place_that_is_missing_is_empty():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0, "0.00"), (0.004, "4.0e-03"), (-0.004, "-4.0e-03"), (12.345, "12.35"), (2.5e7, "2.5e+07"), (math.inf, "inf")],
+    ("value", "text"), [(0.0, "0.00"), (0.004, "4.0e-03"), (-0.004, "-4.0e-03"), (12.345, "12.35"), (2.5e7, "2.5e+07")]
 )
 def test_digits_hide_no_number(value, text):
     assert number(value, 2) == text
 
 
-def test_markdown_has_a_line_for_each_row_and_a_cell_for_each_column():
-    lines = table(PC=ENTRY, iPC=Entry()).table().markdown().splitlines()
-    assert lines[2:] == ["|  | VGG5 |", "| --- | --- |", "| PC | 62.00 ± 2.00 n=3 (89.45) |", "| iPC | – |"]
+def test_a_table_has_a_line_for_each_row():
+    assert table(PC=ENTRY, iPC=Entry()).table().rows == [["PC", "62.00 ± 2.00 n=3 (89.45)"], ["iPC", "–"]]
 
 
 def test_csv_has_a_line_for_each_value():
@@ -68,7 +65,6 @@ def test_csv_has_a_line_for_each_value():
     ]
 
 
-def test_json_and_back_even_with_infinity():
-    before = table(PC=ENTRY, iPC=Entry((math.inf,), diverged=1, note="odd"))
-    text = json.dumps(to_json(before), allow_nan=False)
-    assert from_json(json.loads(text)) == before
+def test_json_and_back():
+    before = table(PC=ENTRY, iPC=Entry((), diverged=1, note="odd"))
+    assert from_json(json.loads(json.dumps(before.to_json()))) == before

@@ -20,9 +20,13 @@ from deeppc.training.pool import Begun, Done, Failed, PoolInterrupted, Retry, Se
 # Jobs are functions of this module, which a spawned worker imports by its path.
 
 
-def square(number: int, send: Send) -> tuple[int, str]:
+def square(number: int, send: Send) -> int:
     send(f"squaring {number}")
-    return number**2, os.environ["OMP_NUM_THREADS"]
+    return number**2
+
+
+def threads(number: int, send: Send) -> str:
+    return os.environ["OMP_NUM_THREADS"]
 
 
 def fail(number: int, send: Send) -> int:
@@ -70,21 +74,20 @@ class Recorder(list):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_messages_and_outcomes_are_relayed(processes, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_messages_and_outcomes_are_relayed(processes):
     heard = Recorder()
     outcomes = pool.run(square, [3, 4, 5], processes, heard)
-    assert outcomes == [Done((9, "1")), Done((16, "1")), Done((25, "1"))]
+    assert outcomes == [Done(9), Done(16), Done(25)]
     for number, outcome in zip([3, 4, 5], outcomes, strict=True):
         assert [message for job, message in heard if job == number] == [Begun(), f"squaring {number}", outcome]
 
 
-def test_workers_share_the_cores(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+@pytest.mark.parametrize(("asked", "given"), [("", "3"), ("6", "3"), ("1", "1")])
+def test_workers_share_the_cores_unless_fewer_are_asked_for(asked, given, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
     monkeypatch.setattr(pool.os, "cpu_count", lambda: 6)
-    assert pool.run(square, [2, 3], 2) == [Done((4, "3")), Done((9, "3"))]
-    assert "OMP_NUM_THREADS" not in os.environ
+    assert pool.run(threads, [1, 2], 2) == [Done(given), Done(given)]
+    assert os.environ.get("OMP_NUM_THREADS", "") == asked
 
 
 @pytest.mark.parametrize("processes", [1, 2])

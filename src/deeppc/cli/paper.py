@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
@@ -15,8 +15,6 @@ from deeppc.cli.common import Command, Given, seeds_of, words
 from deeppc.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from deeppc.paper.run import Plan
     from deeppc.report.tables import Table
 
@@ -33,14 +31,12 @@ class PaperList:
     """Folder that holds the results."""
 
     def run(self, given: Given) -> None:
-        from rich.console import Console
-
         from deeppc.paper.run import ELSEWHERE, listed
         from deeppc.report.tables import Table
 
-        others = Table(["command", "of the paper"], [*ELSEWHERE.items()], title="by other commands")
-        hint = "Make one by, e.g.:  deeppc paper run depth --scale laptop"
-        Console().print(_words(listed(self.out)), _words(others), hint)
+        _print_words(listed(self.out))
+        _print_words(Table(["command", "of the paper"], [*ELSEWHERE.items()], title="by other commands"))
+        print("Make one by, e.g.:  deeppc paper run depth --scale laptop")
 
 
 @dataclass(frozen=True)
@@ -81,48 +77,51 @@ class PaperRun:
 
     def run(self, given: Given) -> None:
         from deeppc.paper.progress import display
-        from deeppc.paper.recipe import NAMES
         from deeppc.paper.run import jobs, render, run
         from deeppc.report.tables import duration
 
         if self.jobs < 1:
             raise ConfigError(f"--jobs is {self.jobs}, but must be 1 or more.")
-        names = NAMES if self.names == ("all",) else self.names
-        if not names:
-            raise ConfigError(f"Say which recipe to run: {', '.join(NAMES)}, or all.")
-        plans = self._plans(names)
-        todo = [] if self.render else jobs(plans, self.only)
-        if not self.render:
-            for planned in plans:
-                left, runs = len(planned.todo(self.only)), sum(len(cell.seeds) for cell in planned.cells)
-                print(f"{planned.recipe.name}, scale {planned.scale.name}: {left} of {runs} runs to do")
-        if todo:
-            cost = duration(sum(job.cost for job in todo) / self.jobs)
-            print(f"{len(todo)} different runs, roughly {cost} with {self.jobs} at a time")
-        if self.plan:
-            return
+        plans = self._plans()
         if self.render:
-            reports = [render(planned) for planned in plans]
-        else:
+            _print_results([render(planned) for planned in plans])
+            return
+        todo = jobs(plans, self.only)
+        for planned in plans:
+            left, runs = len(planned.todo(self.only)), sum(len(cell.seeds) for cell in planned.cells)
+            print(f"{planned.recipe.name}, scale {planned.scale.name}: {left} of {runs} runs to do")
+        cost = duration(sum(job.cost for job in todo) / self.jobs)
+        print(f"{len(todo)} different runs, roughly {cost} with {self.jobs} at a time")
+        if not self.plan:
             with display(todo) as show:
                 reports = run(plans, todo, self.jobs, show, tell=print)
-        for report in reports:
-            _print_result(report)
+            _print_results(reports)
 
-    def _plans(self, names: tuple[str, ...]) -> list[Plan]:
+    def _plans(self) -> list[Plan]:
+        from deeppc.paper.recipe import NAMES
         from deeppc.paper.run import plan
         from deeppc.paper.store import Store
 
-        overrides: dict[str, Any] = {
-            "seeds": tuple(seeds_of(self.seeds)) or None,
-            "epochs": self.epochs,
-            "limit": self.limit,
-            "width": self.width,
-            "models": tuple(words(self.models)) or None,
-            "datasets": {name: name for name in words(self.datasets)} or None,
-        }
-        where: dict[str, Any] = {"store": Store(self.out, self.records), "records": self.records}
-        return [plan(name, self.scale, self.out, self.data_dir, **where, **overrides) for name in names]
+        if not self.names:
+            raise ConfigError(f"Say which recipe to run: {', '.join(NAMES)}, or all.")
+        store = Store(self.out, self.records)
+        return [
+            plan(
+                name,
+                self.scale,
+                self.out,
+                self.data_dir,
+                records=self.records,
+                store=store,
+                seeds=tuple(seeds_of(self.seeds)) or None,
+                epochs=self.epochs,
+                limit=self.limit,
+                width=self.width,
+                models=tuple(words(self.models)) or None,
+                datasets={name: name for name in words(self.datasets)} or None,
+            )
+            for name in (NAMES if self.names == ("all",) else self.names)
+        ]
 
 
 @dataclass(frozen=True)
@@ -153,45 +152,45 @@ class PaperClaims:
     """Write the table to this file, too."""
 
     def run(self, given: Given) -> None:
-        from rich.console import Console
-
         from deeppc.files import write_text
         from deeppc.paper.claims import as_table, check, gather
 
         table = as_table(check(gather(self.results, self.scale)))
-        Console().print(_words(table))
+        _print_words(table)
         if self.markdown is not None:
             write_text(self.markdown, table.markdown())
             print(self.markdown)
 
 
-def _words(table: Table) -> RichTable:
-    """A table of sentences: lines between them, nothing to the right."""
+def _print_words(table: Table) -> None:
+    """Print a table of sentences: lines between them, nothing to the right."""
     from rich.box import ROUNDED
+    from rich.console import Console
 
     shown = table.rich()
     shown.show_lines, shown.box = True, ROUNDED
     for column in shown.columns:
         column.justify = "left"
-    return shown
+    Console().print(shown)
 
 
-def _print_result(report: Path) -> None:
+def _print_results(reports: list[Path]) -> None:
     from rich.console import Console
 
     from deeppc.paper.results import read
     from deeppc.report.tables import Table
 
-    found = read(report.parent)
-    assert found is not None, "it has just been written"
-    for matrix in found.tables.values():
-        table = matrix.table()
-        lines = [table.columns, *table.rows]
-        if len(lines[0]) > WIDEST:
-            lines = list(zip(*lines, strict=True))
-        columns = [str(word) for word in lines[0]]
-        Console().print(Table(columns, lines[1:], matrix.title, note="in parentheses: the paper's value").rich())
-    print(f"saved: {report}")
+    for report in reports:
+        found = read(report.parent)
+        assert found is not None, "it has just been written"
+        for matrix in found.tables.values():
+            table = matrix.table()
+            lines = [table.columns, *table.rows]
+            if len(table.columns) > WIDEST:
+                lines = list(zip(*lines, strict=True))
+            note = "in parentheses: the paper's value"
+            Console().print(Table([str(name) for name in lines[0]], lines[1:], matrix.title, note).rich())
+        print(f"saved: {report}")
 
 
 COMMANDS: dict[str, type[Command]] = {

@@ -18,6 +18,7 @@ from typing import Literal
 
 from deeppc.errors import RunError
 from deeppc.paper import results
+from deeppc.paper.matrix import Matrix
 from deeppc.paper.recipe import NAMES
 from deeppc.paper.recipes.energy import SAME
 from deeppc.paper.results import Result
@@ -61,32 +62,31 @@ class Number:
 class Numbers:
     """The means of a table. Only in tables of accuracies has divergence a number."""
 
-    def __init__(self, result: Result | None, recipe: str, table: str) -> None:
-        if result is None or table not in result.tables:
-            raise Missing(f"no results of {recipe}")
-        self._matrix, self._recipe, self.rows = result.tables[table], recipe, result.tables[table].rows
-        if not self.rows:
-            raise Missing(f"{recipe} has nothing yet")
+    def __init__(self, recipe: str, table: Matrix) -> None:
+        self._recipe, self._table, self.rows = recipe, table, table.rows
 
     def __call__(self, row: str, column: str) -> Number:
         """Return the number at a place; :class:`Missing` if there is none."""
-        entry, name = self._matrix.entry(row, column), f"{row} {column}"
+        entry, name = self._table.entry(row, column), f"{row} {column}"
         if entry.values:
             return Number(name, fmean(entry.values), self._deviation(column) / math.sqrt(len(entry.values)))
-        if entry.diverged and self._matrix.name.endswith((".top1", ".strategies")):
+        if entry.diverged and self._table.name.endswith((".top1", ".strategies")):
             return Number(f"{name} (diverged)", 0.0)
         raise Missing(f"{self._recipe} has no {name}" + (" (diverged)" if entry.diverged else ""))
 
     def columns(self, *wanted: str) -> list[str]:
         """Return those of ``wanted`` for which any row has a number; :class:`Missing` if none."""
-        there = [c for c in wanted if any(e.values for (_, column), e in self._matrix.entries.items() if column == c)]
+        there = [column for column in wanted if any(values for values in self._values(column))]
         if not there:
             raise Missing(f"{self._recipe} has none of {', '.join(wanted)}")
         return there
 
+    def _values(self, column: str) -> list[tuple[float, ...]]:
+        return [self._table.entry(row, column).values for row in self.rows]
+
     def _deviation(self, column: str) -> float:
         """Sample standard deviation over seeds, pooled over the rows of a column."""
-        groups = [e.values for (_, c), e in self._matrix.entries.items() if c == column and len(e.values) > 1]
+        groups = [values for values in self._values(column) if len(values) > 1]
         freedom = sum(len(values) - 1 for values in groups)
         return math.sqrt(sum((len(v) - 1) * variance(v) for v in groups) / freedom) if freedom else 0.0
 
@@ -108,28 +108,26 @@ def above(difference: Number, bound: float = 0.0) -> Finding:
 
 def at_most(difference: Number, bound: float = 0.0) -> Finding:
     """Is the difference ``bound`` or less? Equal is enough."""
-    margin = difference.mean - bound
-    within = abs(margin) <= difference.error and difference.error > 0
-    return Finding(None if within else margin <= 0, f"{difference.name} = {difference.mean:+.4g}")
+    found = above(difference, bound)
+    if found.so is None:
+        return replace(found, so=True if difference.error == 0 else None)
+    return replace(found, so=not found.so)
 
 
 def falls_far(base: Number, other: Number) -> Finding:
     """Does ``other`` lose much of what ``base`` is above chance? Who is near chance has nothing to lose."""
     room = base.mean - CHANCE
-    return (
-        above(base - other, FAR * room)
-        if room >= CHANCE
-        else Finding(None, f"{base.name} {base.mean:.4g}, near chance")
-    )
+    if room < CHANCE:
+        return Finding(None, f"{base.name} {base.mean:.4g}, near chance")
+    return above(base - other, FAR * room)
 
 
 def all_of(findings: Iterable[Finding]) -> Finding:
     """So if all are; not so if one is not."""
     parts = list(findings)
     answers = {part.so for part in parts}
-    return Finding(
-        False if False in answers else None if None in answers else True, "; ".join(p.numbers for p in parts)
-    )
+    so = False if False in answers else None if None in answers else True
+    return Finding(so, "; ".join(part.numbers for part in parts))
 
 
 @dataclass(frozen=True)
@@ -140,24 +138,28 @@ class Claim:
     tables: tuple[str, ...]
     check: Callable[..., Finding]
 
-    def finding(self, result: Result | None) -> Finding:
-        return self.check(*(Numbers(result, self.recipe, table) for table in self.tables))
+    def finding(self, found: Mapping[str, Matrix]) -> Finding:
+        tables = [found[name] for name in self.tables if name in found and found[name].entries]
+        if len(tables) < len(self.tables):
+            raise Missing(f"no results of {self.recipe}")
+        return self.check(*(Numbers(self.recipe, table) for table in tables))
 
 
 def check(found: Mapping[str, Result]) -> list[Verdict]:
     """Put every claim to the results, by recipe."""
-    return [_verdict(words, claim, found.get(claim.recipe)) for words, claim in CLAIMS.items()]
-
-
-def _verdict(words: str, claim: Claim, result: Result | None) -> Verdict:
-    try:
-        finding = claim.finding(result)
-    except Missing as missing:
-        return Verdict(words, "not enough data", str(missing))
-    assert result is not None, "its numbers were found"
-    answer: Answer = "not enough data" if finding.so is None else "holds" if finding.so else "does not hold"
-    close = "; too close for these seeds" if finding.so is None else ""
-    return Verdict(words, answer, f"{result.scale}: {finding.numbers}{close}")
+    verdicts = []
+    for words, claim in CLAIMS.items():
+        result = found.get(claim.recipe)
+        try:
+            finding = claim.finding(result.tables if result is not None else {})
+        except Missing as missing:
+            verdicts.append(Verdict(words, "not enough data", str(missing)))
+            continue
+        answer: Answer = "not enough data" if finding.so is None else "holds" if finding.so else "does not hold"
+        close = "; too close for these seeds" if finding.so is None else ""
+        scale = result.scale if result is not None else ""
+        verdicts.append(Verdict(words, answer, f"{scale}: {finding.numbers}{close}"))
+    return verdicts
 
 
 def gather(out: Path, scale: str | None = None) -> dict[str, Result]:

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from deeppc.diagnostics.energy import FloatArray
 from deeppc.paper.matrix import Entry, Matrix
 from deeppc.report import plots, records
-from deeppc.report.plots import GREY, PALE, hue
+from deeppc.report.plots import GREY, PALE, hue, positive
 from deeppc.report.records import Metrics
 from deeppc.report.tables import number
 
@@ -111,8 +111,8 @@ def energies(runs: Mapping[str, Metrics]) -> Figure:
     note = "blue: near the input; orange: near the output; grey: accuracy from 0 to 100 %, train dotted"
     figure = plots.sheet("Share of the energy by node", note, height=1.1 + 1.9 * math.ceil(len(runs) / 4))
     shares = {name: records.energy_shares(metrics) for name, metrics in runs.items()}
-    positive = np.concatenate([table.values[table.values > 0] for table in shares.values()])
-    low = min(-2.0, math.floor(math.log10(positive.min())) if positive.size else -2.0)
+    reached = np.concatenate([table.values[table.values > 0] for table in shares.values()])
+    low = min(-2.0, math.floor(math.log10(reached.min())) if reached.size else -2.0)
     panels = plots.panels(figure, len(runs), 4, sharey=True)
     for axes, (name, metrics) in zip(panels, runs.items(), strict=True):
         cosines = [c for c in last_cosines(metrics).values() if math.isfinite(c)]
@@ -120,8 +120,8 @@ def energies(runs: Mapping[str, Metrics]) -> Figure:
         plots.log_axis(axes, "y", low, 0.3, ticks=5)
         table = shares[name]
         for colour, y in zip(plots.by_depth(len(table.nodes)), table.values.T, strict=True):
-            axes.plot(table.epochs, np.where(y > 0, y, np.nan), color=colour, linewidth=1.3, **_dot(table.epochs))
-        _accuracy_behind(axes, metrics)
+            axes.plot(table.epochs, positive(y), color=colour, linewidth=1.3, **plots.dot(table.epochs))
+        plots.accuracy_behind(axes, metrics)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
         axes.tick_params(labelsize=plots.SMALL)
     panels[0].set_ylabel("share of energy")
@@ -135,18 +135,8 @@ def last_cosines(metrics: Metrics) -> dict[str, float]:
     return {node: number(cosine) for node, cosine in found.items()}
 
 
-def _accuracy_behind(axes: Axes, metrics: Metrics) -> None:
-    right = axes.twinx()
-    axes.set_zorder(right.get_zorder() + 1)
-    for key, dashes in (("train_accuracy", ":"), ("validation_accuracy", "-"), ("test_accuracy", "-")):
-        y = records.series(metrics, key)
-        right.plot(records.epochs(metrics), y, color=PALE, linewidth=1.2, linestyle=dashes)
-    right.set_ylim(0, 1)
-    right.set_yticks([])
-
-
 @plots.styled()
-def by_layer(values: Mapping[str, Mapping[str, float]], *, title: str, note: str) -> Figure:
+def by_layer(values: Mapping[str, Mapping[str, float]], title: str, note: str) -> Figure:
     """Draw a number for each node, a line for each algorithm, from the output to the input."""
     known = {name: numbers for name, numbers in values.items() if numbers}
     if not known:
@@ -205,10 +195,10 @@ def gaps(tables: Mapping[str, Matrix]) -> Figure:
         axes.set_yscale("log")
         layers = [column for column in table.columns if column.startswith("L")]
         for i, row in enumerate(table.rows):
-            y = np.array([_positive(_ours(table.entry(row, layer))) for layer in layers])
+            y = positive(np.array([_ours(table.entry(row, layer)) for layer in layers]))
             shade = 0.25 + 0.75 * (i + 1) / len(table.rows)
             axes.plot(range(len(layers)), y, color=plots.HUES[0], alpha=shade, marker="o", markersize=3)
-        paper = [_positive(_papers(table.entry(table.rows[-1], layer))) for layer in layers]
+        paper = positive(np.array([_papers(table.entry(table.rows[-1], layer)) for layer in layers]))
         axes.plot(range(len(layers)), paper, color=plots.HUES[1], **HOLLOW)
         axes.set_xticks(range(len(layers)), [layer[1:] for layer in layers], size=plots.SMALL)
     panels[0].set_ylabel("gap ratio")
@@ -227,20 +217,12 @@ def corruptions(values: Mapping[str, Mapping[str, Mapping[float, float]]], *, ti
     for axes, (kind, lines) in zip(panels, values.items(), strict=True):
         axes.set_title(kind.replace("_", " "))
         for name, points in lines.items():
-            y = list(points.values())
-            axes.plot(
-                list(points), y, color=hue(names.index(name)), marker="o", markersize=3, linewidth=1.5, label=name
-            )
+            axes.plot([*points], [*points.values()], color=hue(names.index(name)), marker="o", markersize=3, label=name)
         axes.tick_params(labelsize=plots.SMALL)
     panels[0].legend(fontsize=plots.SMALL, frameon=False)
     panels[0].set_ylabel(words)
     panels[-1].set_xlabel("level")
     return figure
-
-
-def _dot(epochs: FloatArray) -> dict[str, Any]:
-    """A single epoch is a dot, which a line would not show."""
-    return {"marker": "o"} if len(epochs) == 1 else {}
 
 
 def _ours(entry: Entry) -> float:
@@ -249,7 +231,3 @@ def _ours(entry: Entry) -> float:
 
 def _papers(entry: Entry) -> float:
     return math.nan if entry.paper is None else entry.paper[0]
-
-
-def _positive(value: float) -> float:
-    return value if value > 0 else math.nan

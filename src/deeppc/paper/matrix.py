@@ -5,15 +5,13 @@ Mean and *sample* standard deviation (of n - 1) over seeds; a single seed has no
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deeppc.report.tables import Table
+from deeppc.report.tables import UNKNOWN, Table
 
-NOTHING = "–"
 HOW_TO_READ = "Mean ± sample standard deviation over seeds, n seeds; in parentheses the paper's value."
 
 
@@ -46,19 +44,28 @@ class Entry:
         if self.diverged:
             ours.append(f"{self.diverged} diverged")
         paper = "" if self.paper is None else f"({number(self.paper[0], digits)})"
-        return " ".join(word for word in (", ".join(ours) or NOTHING, self.note, paper) if word)
+        return " ".join(word for word in (", ".join(ours) or UNKNOWN, self.note, paper) if word)
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """``entries`` may lack places. ``digits`` are those after the point; small numbers are written with a power."""
+    """Entries by (row, column), in the order in which both are shown; places may be missing.
+
+    ``digits`` are those after the point; numbers that these would hide are written with a power.
+    """
 
     name: str
     title: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
     entries: Mapping[tuple[str, str], Entry]
     digits: int = 2
+
+    @property
+    def rows(self) -> list[str]:
+        return list(dict.fromkeys(row for row, _ in self.entries))
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(column for _, column in self.entries))
 
     def entry(self, row: str, column: str) -> Entry:
         """Return an empty one where there is none."""
@@ -69,51 +76,34 @@ class Matrix:
 
     def table(self) -> Table:
         rows = [[row, *(self.text(row, column) for column in self.columns)] for row in self.rows]
-        return Table(["", *self.columns], rows, title=self.title)
+        return Table(["", *self.columns], rows)
+
+    def to_json(self) -> dict[str, Any]:
+        entries = [{"row": row, "column": column, **asdict(entry)} for (row, column), entry in self.entries.items()]
+        return {"name": self.name, "title": self.title, "digits": self.digits, "entries": entries}
+
+
+def from_json(content: Mapping[str, Any]) -> Matrix:
+    """Invert ``to_json``. Raises KeyError, TypeError or ValueError if ``content`` is no such thing."""
+    entries = {}
+    for e in content["entries"]:
+        paper = None if e["paper"] is None else (e["paper"][0], e["paper"][1])
+        entries[e["row"], e["column"]] = Entry(tuple(map(float, e["values"])), paper, int(e["diverged"]), e["note"])
+    return Matrix(content["name"], content["title"], entries, int(content["digits"]))
 
 
 def number(value: float, digits: int) -> str:
     """With ``digits`` after the point; where these would hide it, as ``3.2e-09``."""
-    if not math.isfinite(value):
-        return str(value)
     hidden = value != 0 and abs(value) < 0.5 * 10.0**-digits
     return f"{value:.1e}" if hidden or abs(value) >= 1e6 else f"{value:.{digits}f}"
 
 
 def by_value(made: Sequence[Matrix]) -> Table:
     """One line for each value, for a spreadsheet to add up; a place without any has an empty one."""
-    lines: list[list[Any]] = []
-    for matrix in made:
-        for (row, column), entry in matrix.entries.items():
-            paper = ["" if x is None else x for x in entry.paper or (None, None)]
-            for i, value in enumerate(entry.values or ("",)):
-                lines.append([matrix.name, row, column, i, value, *paper, entry.diverged, entry.note])
+    lines = [
+        [matrix.name, row, column, i, value, *(entry.paper or (None, None)), entry.diverged, entry.note]
+        for matrix in made
+        for (row, column), entry in matrix.entries.items()
+        for i, value in enumerate(entry.values or (None,))
+    ]
     return Table(["table", "row", "column", "number", "value", "paper", "paper_spread", "diverged", "note"], lines)
-
-
-def to_json(matrix: Matrix) -> dict[str, Any]:
-    """Plain values. JSON has no infinity: it is written as text, which ``float`` reads."""
-    entries = []
-    for (row, column), entry in matrix.entries.items():
-        known = {"mean": entry.mean, "deviation": entry.deviation, "n": len(entry.values)}
-        plain = {key: value if value is None else _plain(value) for key, value in known.items()}
-        values = [_plain(value) for value in entry.values]
-        entries.append({"row": row, "column": column, **asdict(entry), "values": values, **plain})
-    rows, columns = list(matrix.rows), list(matrix.columns)
-    named = {"name": matrix.name, "title": matrix.title, "rows": rows, "columns": columns, "digits": matrix.digits}
-    return {**named, "entries": entries}
-
-
-def from_json(content: Mapping[str, Any]) -> Matrix:
-    """Invert :func:`to_json`. Raises KeyError, TypeError or ValueError if ``content`` is no such thing."""
-    entries = {}
-    for e in content["entries"]:
-        paper = None if e["paper"] is None else (e["paper"][0], e["paper"][1])
-        values = tuple(float(value) for value in e["values"])
-        entries[str(e["row"]), str(e["column"])] = Entry(values, paper, int(e["diverged"]), str(e["note"]))
-    rows, columns = tuple(content["rows"]), tuple(content["columns"])
-    return Matrix(content["name"], content["title"], rows, columns, entries, int(content["digits"]))
-
-
-def _plain(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)

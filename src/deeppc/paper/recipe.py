@@ -5,7 +5,8 @@ A recipe is one file in ``recipes/`` whose ``RECIPE`` holds all of this. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -32,6 +33,8 @@ NAMES = (
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet", "digits": "digits"}
 METRICS = {"top1": ("top-1", "test_accuracy"), "top5": ("top-5", "test_top5")}
 EXTRA = "extra.json"
+# What a cell takes from the scale as it is.
+PROTOCOL = ("width", "epochs", "schedule_epochs", "limit", "batch_size", "patience", "select", "validation")
 Values = Mapping[tuple[str, str], published.Value]
 Variants = Mapping[str, Mapping[str, Any]]
 
@@ -63,6 +66,11 @@ class Place:
     runs: tuple[Record, ...]
 
     @property
+    def at(self) -> tuple[str, str]:
+        """Row and column."""
+        return self.cell.row, self.cell.column
+
+    @property
     def finished(self) -> tuple[Record, ...]:
         return tuple(run for run in self.runs if run.status == "finished")
 
@@ -73,6 +81,11 @@ class Place:
     def values(self, key: str) -> tuple[Any, ...]:
         """Return ``key`` of the results of all finished runs."""
         return tuple(run.result[key] for run in self.finished)
+
+    def entry(self, values: Iterable[float], paper: float | None = None) -> Entry:
+        """Return the finite ones of some values, one for each finished run, beside the paper's."""
+        finite = tuple(value for value in values if math.isfinite(value))
+        return Entry(finite, None if paper is None else (paper, None), self.diverged)
 
     def accuracy(self, metric: str, paper: published.Value | None = None, note: str = "") -> Entry:
         """Return the test accuracies in percent; ``metric`` is top1 or top5."""
@@ -89,18 +102,18 @@ class Evidence:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def place(self, table: str, row: str, column: str) -> Place | None:
-        wanted = (table, row, column)
-        return next((p for p in self.places if (p.cell.table, p.cell.row, p.cell.column) == wanted), None)
+        return next((place for place in self.of(table) if place.at == (row, column)), None)
 
-    def rows(self, table: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(p.cell.row for p in self.places if p.cell.table == table))
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(p.cell.column for p in self.places if p.cell.table == table))
+    def of(self, table: str) -> list[Place]:
+        return [place for place in self.places if place.cell.table == table]
 
     @property
     def tables(self) -> list[str]:
-        return list(dict.fromkeys(p.cell.table for p in self.places))
+        return list(dict.fromkeys(place.cell.table for place in self.places))
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(place.cell.column for place in self.places))
 
     def trained_on(self, table: str) -> str:
         """``CIFAR-10``, or with the name of the data set that stands in for it at this scale."""
@@ -177,15 +190,8 @@ def cell(scale: Scale, table: str, row: str, column: str, *, model: str, algorit
         dataset=dataset,
         model=model,
         algorithm=algorithm,
-        width=scale.width,
-        epochs=scale.epochs,
-        schedule_epochs=scale.schedule_epochs,
-        limit=scale.limit,
-        batch_size=scale.batch_size,
-        patience=scale.patience,
-        select=scale.select,
-        validation=scale.validation,
         diagnostics=True,
+        **{name: getattr(scale, name) for name in PROTOCOL},
         **{key: value for key, value in settings.items() if key not in foreign},
     )
     return Cell(table, row, column, config, hyper, scale.seeds_for(table, model, algorithm, norm))
@@ -210,35 +216,36 @@ def grid(
 
 def accuracies(evidence: Evidence, dataset: str, metric: str, paper: Values, title: str = "Test accuracy") -> Matrix:
     """Return rows x columns of test accuracy in percent, ``metric`` top1 or top5, beside the published values."""
-    rows, columns = evidence.rows(dataset), evidence.columns(dataset)
-    entries = {
-        (row, column): place.accuracy(metric, paper.get((row, column)))
-        for row in rows
-        for column in columns
-        if (place := evidence.place(dataset, row, column)) is not None
-    }
-    words = f"{title}, {METRICS[metric][0]}, %: {evidence.trained_on(dataset)}"
-    return Matrix(f"{dataset}.{metric}", words, rows, columns, entries)
+    entries = {place.at: place.accuracy(metric, paper.get(place.at)) for place in evidence.of(dataset)}
+    return Matrix(f"{dataset}.{metric}", f"{title}, {METRICS[metric][0]}, %: {evidence.trained_on(dataset)}", entries)
 
 
-def best_of(places: Sequence[Place]) -> Place:
-    """Return the one whose runs did best on what selects the epoch: held-out images, or (the paper's way) the test."""
+def best_of(places: Iterable[Place], short: Callable[[str], str]) -> dict[tuple[str, str], Place]:
+    """Return for each row and column, shortened, the place whose runs did best.
+
+    On what selects the epoch, that is: held-out images, or (the paper's way) the test set.
+    """
 
     def selected(place: Place) -> float:
         values = [x for x in place.values("validation_accuracy") if x is not None] or place.values("test_accuracy")
         return fmean(values) if values else -1.0
 
-    return max(places, key=selected)
+    found: dict[tuple[str, str], list[Place]] = {}
+    for place in places:
+        found.setdefault((place.cell.row, short(place.cell.column)), []).append(place)
+    return {at: max(candidates, key=selected) for at, candidates in found.items()}
+
+
+def dot_plot(table: Matrix, title: str, by: str = "column") -> Plot:
+    """Return a figure of a table of accuracies, with ours and the paper's."""
+    from deeppc.paper.figures import dots
+
+    return Plot(table.name.replace(".", "-"), partial(dots, table, title=title, by=by), f"{table.title}.")
 
 
 def dot_plots(made: Sequence[Matrix], title: str, by: str = "column") -> list[Plot]:
-    """Return a figure of each table, with ours and the paper's; each belongs to a data set, which its title names."""
-    from deeppc.paper.figures import dots
-
-    def named(matrix: Matrix) -> str:
-        return f"{title}, {DATASETS[matrix.name.split('.')[0]]}"
-
-    return [Plot(m.name.replace(".", "-"), partial(dots, m, title=named(m), by=by), f"{m.title}.") for m in made]
+    """Return a figure of each table; each belongs to a data set, which its title names."""
+    return [dot_plot(table, f"{title}, {DATASETS[table.name.split('.')[0]]}", by) for table in made]
 
 
 def accuracy_recipe(

@@ -4,7 +4,7 @@
                            result.md     the tables, to read
                            result.csv    one line for each value
                            <figure>.svg  .png
-                           report.html   all of it on one page
+                           report.html   the same as result.md, on one page with its figures
 
 Made anew whenever something is added, so that a part of a grid can be looked at before the rest is there.
 """
@@ -20,9 +20,8 @@ from typing import Any
 
 from deeppc.errors import RunError
 from deeppc.files import read_json, write_json, write_text
-from deeppc.paper.matrix import HOW_TO_READ, Matrix, by_value, from_json, to_json
+from deeppc.paper.matrix import HOW_TO_READ, Matrix, by_value, from_json
 from deeppc.paper.recipe import Evidence, Place, Plot, Recipe
-from deeppc.paper.scales import Scale
 from deeppc.paper.store import Record
 from deeppc.report.tables import UNKNOWN, Table
 from deeppc.runs.provenance import provenance
@@ -30,6 +29,8 @@ from deeppc.training.config import to_table
 
 RESULT = "result.json"
 TUNED = ("T", "lr_x", "momentum_x", "alpha", "k", "beta", "lr_w", "weight_decay", "activation")
+Block = str | Table | Plot | Mapping[str, str]
+Sections = list[tuple[str, Sequence[Block]]]  # headings, and what stands below them
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,12 @@ def read(folder: Path) -> Result | None:
 def write(recipe: Recipe, evidence: Evidence, folder: Path) -> Path:
     """Make tables, figures and the report from the evidence at hand. Returns the path of the report."""
     tables = recipe.tables(evidence)
-    plots = recipe.plots(evidence, tables)
     content = record(recipe, evidence, tables)
+    sections = _sections(content, tables, recipe.plots(evidence, tables))
     write_json(folder / RESULT, content)
-    write_text(folder / "result.md", markdown(recipe, content, tables, plots))
     write_text(folder / "result.csv", by_value(tables).csv())
-    return _page(recipe, content, tables, plots, folder)
+    write_text(folder / "result.md", _markdown(recipe, content, sections))
+    return _page(recipe, content, sections, folder)
 
 
 def record(recipe: Recipe, evidence: Evidence, tables: Sequence[Matrix]) -> dict[str, Any]:
@@ -86,8 +87,8 @@ def record(recipe: Recipe, evidence: Evidence, tables: Sequence[Matrix]) -> dict
     return {
         "recipe": recipe.name,
         "shows": recipe.shows,
-        "paper": list(recipe.paper),
-        "scale": _scale(evidence.scale),
+        "paper": recipe.paper,
+        "scale": dataclasses.asdict(evidence.scale),
         "runs": {
             "planned": len(runs),
             "over": sum(run.over for run in runs),
@@ -95,18 +96,12 @@ def record(recipe: Recipe, evidence: Evidence, tables: Sequence[Matrix]) -> dict
             "failed": sum(run.status == "failed" for run in runs),
             "seconds": round(sum(run.result.get("seconds", 0.0) for run in runs), 1),
         },
-        "tables": [to_json(table) for table in tables],
+        "tables": [table.to_json() for table in tables],
         "cells": [_cell(place) for place in evidence.places],
-        "extra": dict(evidence.extra),
+        "extra": evidence.extra,
         "trained": _trained([run for run in runs if run.over]),
         "provenance": _provenance(),
     }
-
-
-def _scale(scale: Scale) -> dict[str, Any]:
-    """The fields as JSON has them, which knows no tuples."""
-    plain = {**dataclasses.asdict(scale), "datasets": dict(scale.datasets)}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
 
 def _cell(place: Place) -> dict[str, Any]:
@@ -151,58 +146,83 @@ def _provenance() -> dict[str, Any]:
     }
 
 
-def markdown(recipe: Recipe, content: Mapping[str, Any], tables: Sequence[Matrix], plots: Sequence[Plot]) -> str:
-    """Return the tables, what they mean, and how they came about."""
-    settings = setting(content)
-    lines = [f"# {recipe.shows}", "", f"{recipe.of} {recipe.expect}", "", settings, HOW_TO_READ, ""]
-    for plot in plots:
-        lines += [f"![{plot.caption}]({plot.stem}.svg)", ""]
-    for matrix in tables:
-        lines += [f"## {matrix.title}", "", dataclasses.replace(matrix.table(), title="").markdown()]
-    for heading, found in (("Hyper-parameters", sources(content)), ("Runs without a result", trouble(content))):
-        if found:
-            lines += [f"## {heading}", "", *(f"- {line}" for line in found), ""]
-    lines += ["## Provenance", "", *(f"- {name}: {value}" for name, value in facts(content).items())]
-    return "\n".join(lines) + "\n"
-
-
-def _page(
-    recipe: Recipe, content: Mapping[str, Any], tables: Sequence[Matrix], plots: Sequence[Plot], folder: Path
-) -> Path:
-    from deeppc.report import pages
-
-    runs = content["runs"]
-    kind = "good" if runs["over"] == runs["planned"] else "warn"
-    sections: list[tuple[str, list[Any]]] = [
-        ("", draw(plots, folder)),
-        *((matrix.title, [dataclasses.replace(matrix.table(), title="")]) for matrix in tables),
-        ("", [HOW_TO_READ]),
-    ]
-    if found := trouble(content):
-        sections.append(("Runs without a result", found))
+def _sections(content: Mapping[str, Any], tables: Sequence[Matrix], plots: Sequence[Plot]) -> Sections:
+    """What stands on the page, and in ``result.md``."""
+    sections: Sections = [("", plots), *((table.title, [table.table()]) for table in tables), ("", [HOW_TO_READ])]
+    if trouble := _trouble(content):
+        sections.append(("Runs without a result", trouble))
     if content["cells"]:
         sections.append(("Cells and their settings", [_settings(content)]))
-    sections.append(("Provenance", [{name: value.replace("`", "") for name, value in facts(content).items()}]))
+    return [*sections, ("Provenance", [_facts(content)])]
+
+
+def _markdown(recipe: Recipe, content: Mapping[str, Any], sections: Sections) -> str:
+    parts = [f"# {recipe.shows}", f"{recipe.of} {recipe.expect}", setting(content)]
+    for heading, blocks in sections:
+        parts += [f"## {heading}"] if heading else []
+        for block in blocks:
+            if isinstance(block, Plot):
+                parts.append(f"![{block.caption}]({block.stem}.svg)")
+            elif isinstance(block, Table):
+                parts.append(block.markdown().rstrip())
+            else:
+                parts.append(block if isinstance(block, str) else "\n".join(f"- {k}: {v}" for k, v in block.items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def _page(recipe: Recipe, content: Mapping[str, Any], sections: Sections, folder: Path) -> Path:
+    from deeppc.report import pages
+
+    drawn = [(heading, [draw(b, folder) if isinstance(b, Plot) else b for b in blocks]) for heading, blocks in sections]
+    kind = "good" if content["runs"]["over"] == content["runs"]["planned"] else "warn"
     return pages.write(
         folder / "report.html",
         "sections.html",
         title=recipe.shows,
         eyebrow=f"deeppc · {recipe.of}",
         lead=[recipe.expect],
-        notes=[(setting(content).replace("**", ""), kind)],
-        sections=sections,
+        notes=[(setting(content), kind)],
+        sections=drawn,
     )
 
 
-def draw(plots: Sequence[Plot], folder: Path) -> list[Any]:
-    """Save the figures, and return them for the page."""
+def draw(plot: Plot, folder: Path) -> Any:
+    """Save a figure, and return it for the page."""
     from deeppc.report import pages
 
-    return [pages.picture(plot.draw(), folder, plot.stem, plot.caption) for plot in plots]
+    return pages.picture(plot.draw(), folder, plot.stem, plot.caption)
+
+
+def setting(content: Mapping[str, Any]) -> str:
+    """Return the scale in a sentence, and how much of the grid is there."""
+    s, runs = content["scale"], content["runs"]
+    if not runs["planned"]:
+        return f"Scale {s['name']}: networks at width {s['width']:g}, {s['rounds']} rounds."
+    images = "all training images" if s["limit"] is None else f"{s['limit']:,} training images"
+    stop = "" if s["patience"] is None else f", stopped after {s['patience']} without gain"
+    norm = "" if s["norm"] == "none" else f", {s['norm'].upper()} unless said otherwise"
+    seeds = f"seed{'s' if len(s['seeds']) > 1 else ''} {', '.join(map(str, s['seeds']))}"
+    held_out = f"on held-out images ({100 * s['validation']:g} % of the data set's training images)"
+    chosen = held_out if s["select"] == "validation" else "on the test set, as in the paper"
+    done = "" if runs["over"] == runs["planned"] else f" {runs['over']} of {runs['planned']} runs are there."
+    return (
+        f"Scale {s['name']}: width {s['width']:g}{norm}, {images} in batches of {s['batch_size']}, at most "
+        f"{s['epochs']} epochs{stop}, {seeds}; the epoch is selected {chosen}.{done}"
+    )
+
+
+def _trouble(content: Mapping[str, Any]) -> list[str]:
+    """The runs that came to no result, with the reasons."""
+    return [
+        f"{cell['row']} {cell['column']}, seed {run['seed']}: {run['status']}. {run['reason'] or ''}".rstrip()
+        for cell in content["cells"]
+        for run in cell["runs"]
+        if run["status"] in ("diverged", "failed")
+    ]
 
 
 def _settings(content: Mapping[str, Any]) -> Table:
-    """Every cell, with the settings that were tuned."""
+    """Every cell, with the settings that were tuned, and where they come from."""
 
     def short(value: object) -> str:
         return UNKNOWN if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -219,44 +239,8 @@ def _settings(content: Mapping[str, Any]) -> Table:
     return Table(["cell", "settings from", *TUNED, "seeds"], rows)
 
 
-def setting(content: Mapping[str, Any]) -> str:
-    """Return the scale in a sentence, and how much of the grid is there."""
-    s, runs = content["scale"], content["runs"]
-    if not runs["planned"]:
-        return f"Scale {s['name']}: networks at width {s['width']:g}, {s['rounds']} rounds."
-    images = "all training images" if s["limit"] is None else f"{s['limit']:,} training images"
-    stop = "" if s["patience"] is None else f", stopped after {s['patience']} without gain"
-    norm = "" if s["norm"] == "none" else f", {s['norm'].upper()} unless said otherwise"
-    seeds = f"seed{'s' if len(s['seeds']) > 1 else ''} {', '.join(map(str, s['seeds']))}"
-    held_out = f"on held-out images ({100 * s['validation']:g} % of the data set's training images)"
-    chosen = held_out if s["select"] == "validation" else "on the test set, as in the paper"
-    done = "" if runs["over"] == runs["planned"] else f" **{runs['over']} of {runs['planned']} runs are there.**"
-    return (
-        f"Scale {s['name']}: width {s['width']:g}{norm}, {images} in batches of {s['batch_size']}, at most "
-        f"{s['epochs']} epochs{stop}, {seeds}; the epoch is selected {chosen}.{done}"
-    )
-
-
-def sources(content: Mapping[str, Any]) -> list[str]:
-    """Return one line for each source of hyper-parameters, with the cells that took it."""
-    found: dict[str, dict[str, None]] = {}
-    for cell in content["cells"]:
-        found.setdefault(cell["hyper_parameters"], {})[f"{cell['row']} {cell['column']}"] = None
-    return [f"{source}: {', '.join(cells) if len(found) > 1 else 'all cells'}" for source, cells in found.items()]
-
-
-def trouble(content: Mapping[str, Any]) -> list[str]:
-    """Return the runs that came to no result, with the reasons."""
-    return [
-        f"{cell['row']} {cell['column']}, seed {run['seed']}: {run['status']}. {run['reason'] or ''}".rstrip()
-        for cell in content["cells"]
-        for run in cell["runs"]
-        if run["status"] in ("diverged", "failed")
-    ]
-
-
-def facts(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the provenance in words."""
+def _facts(content: Mapping[str, Any]) -> dict[str, str]:
+    """The provenance in words."""
     p, t, runs = content["provenance"], content["trained"], content["runs"]
     machine = p["machine"]
     known = {

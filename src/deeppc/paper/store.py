@@ -20,7 +20,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from deeppc.errors import DivergedError
 from deeppc.files import Busy, Lock, read_json, write_json, write_text
@@ -29,11 +29,15 @@ from deeppc.training.config import TrainConfig, canonical, replace, to_table
 from deeppc.training.events import Callback
 from deeppc.training.pool import Retry
 
-CELLS, RECORDS = "cells", Path("records")
+if TYPE_CHECKING:
+    from deeppc.training.builder import Parts
+
+CELLS = "cells"
 OUTCOME, MEASURED = "outcome.json", "measured-"
 KEPT_WEIGHTS = 20_000_000  # bytes: larger weights are removed once everything asked for is measured
 Status = Literal["missing", "unfinished", "finished", "diverged", "failed"]
 Measure = Callable[[Path], dict[str, Any]]
+Key = frozenset[tuple[str, Any]]  # the settings that decide the outcome
 
 
 @dataclass(frozen=True)
@@ -67,17 +71,18 @@ class Store:
     def find(self, config: TrainConfig) -> Record:
         """Return what there is of the run of ``config``: of its run folder and its record, what is further."""
         key = _key(to_table(config))
-        run = self._runs.get(key) or read(self._folder(config))
-        recorded = self._recorded.get(key)
-        if recorded is None:
+        run = self._runs.get(key) or read(self.folder(config))
+        if (recorded := self._recorded.get(key)) is None:
             return run
-        best = run if run.over else recorded
-        return dataclasses.replace(best, measured={**recorded.measured, **run.measured})
+        return dataclasses.replace(run if run.over else recorded, measured={**recorded.measured, **run.measured})
 
     def folder(self, config: TrainConfig) -> Path:
         """Return the folder to train ``config`` in: that of the run begun, or a new one."""
-        run = self._runs.get(_key(to_table(config)))
-        return run.folder if run is not None else self._folder(config)
+        settings = canonical(to_table(config))
+        if (run := self._runs.get(frozenset(settings.items()))) is not None:
+            return run.folder
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
+        return self.cells / f"{config.dataset}-{config.model}-{config.algorithm}-{digest}-{config.seed}"
 
     def update(self, config: TrainConfig) -> None:
         """Read the run folder of ``config`` again."""
@@ -86,11 +91,6 @@ class Store:
     def fail(self, config: TrainConfig, reason: str, traceback: str) -> None:
         """Note that a run came to no end. It is tried again when a recipe is run again."""
         _note(self.folder(config), "failed", reason, traceback)
-
-    def _folder(self, config: TrainConfig) -> Path:
-        text = json.dumps(canonical(to_table(config)), sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        return self.cells / f"{config.dataset}-{config.model}-{config.algorithm}-{digest}-{config.seed}"
 
 
 def read(folder: Path) -> Record:
@@ -110,8 +110,8 @@ def read(folder: Path) -> Record:
     return Record(folder, status, result, measured, manifest, str(outcome.get("reason", "")))
 
 
-def _index(folder: Path) -> dict[frozenset[tuple[str, Any]], Record]:
-    found: dict[frozenset[tuple[str, Any]], Record] = {}
+def _index(folder: Path) -> dict[Key, Record]:
+    found: dict[Key, Record] = {}
     for path in sorted(folder.glob("*/manifest.json")):
         record = read(path.parent)
         key = _key(record.manifest.get("config", {}))
@@ -120,7 +120,7 @@ def _index(folder: Path) -> dict[frozenset[tuple[str, Any]], Record]:
     return found
 
 
-def _key(table: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
+def _key(table: Mapping[str, Any]) -> Key:
     return frozenset(canonical(table).items())
 
 
@@ -154,6 +154,17 @@ def _complete(config: TrainConfig, folder: Path, measures: Mapping[str, Measure]
     if run.best.stat().st_size > KEPT_WEIGHTS:
         run.best.unlink()
     (folder / OUTCOME).unlink(missing_ok=True)
+
+
+def trained(folder: Path) -> Parts:
+    """Return network, algorithm and data of a finished run, with the weights of the selected epoch."""
+    from safetensors.torch import load_file
+
+    from deeppc.training.builder import build, saved_config
+
+    parts = build(saved_config(folder))
+    parts.net.load_state_dict(load_file(RunFolder(folder).best))
+    return parts
 
 
 def _note(folder: Path, status: Status, reason: str, traceback: str = "") -> None:

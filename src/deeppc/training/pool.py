@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from deeppc.errors import Interrupted, UserError
 from deeppc.training.interruption import Interruption
@@ -34,7 +34,7 @@ from deeppc.training.interruption import Interruption
 RETRY_AFTER = 5.0  # seconds until a job is tried again that raised Retry
 SAVING = 60.0  # seconds that a worker has to save and end
 ATTEMPTS = 2  # at a job whose worker dies
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = "OMP_NUM_THREADS"
 
 T = TypeVar("T")
 Send = Callable[[Any], None]
@@ -86,134 +86,105 @@ def run(
     ``on_message(job, message)`` hears :class:`Begun`, whatever the function sends, and the outcome. Raises
     :class:`PoolInterrupted` on Ctrl-C or SIGTERM, once all workers have ended.
     """
-    queue = [Job(item) for item in jobs]
+    pool = Pool(function, jobs, on_message)
     if processes == 1:
-        _run_here(function, queue, on_message)
-    elif queue:
-        Pool(function, min(processes, len(queue)), on_message).run(queue)
-    return [job.outcome for job in queue if job.outcome is not None]
+        pool.run_here()
+    else:
+        pool.run_in_workers(processes)
+    return [job.outcome for job in pool.jobs if job.outcome is not None]
 
 
 @dataclass(eq=False)
-class Job(Generic[T]):
+class Job:
     """An item of work, and what became of it."""
 
-    item: T
+    item: Any
+    outcome: Outcome | None = None
     deaths: int = 0
     not_before: float = 0.0
-    outcome: Outcome | None = None
 
 
 @dataclass(eq=False)
-class Worker(Generic[T]):
+class Worker:
     """A process, and the job that it has."""
 
     process: BaseProcess
     pipe: Connection
-    job: Job[T] | None = None
-
-    def exit_words(self) -> str:
-        code = self.process.exitcode or 0
-        return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    job: Job | None = None
 
 
-def _run_here(function: Callable[[T, Send], Any], queue: list[Job[T]], on_message: Callable[[T, Any], None]) -> None:
-    waiting = list(queue)
-    while waiting:
-        job = min(waiting, key=lambda job: job.not_before)
-        time.sleep(max(0.0, job.not_before - time.monotonic()))
-        on_message(job.item, Begun())
-        try:
-            answer = _call(function, job.item, partial(on_message, job.item))
-        except Interrupted as stop:
-            raise PoolInterrupted(stop.signal) from None
-        except KeyboardInterrupt:
-            raise PoolInterrupted(signal.SIGINT) from None
-        if isinstance(answer, Retry):
-            job.not_before = time.monotonic() + RETRY_AFTER
-            continue
-        waiting.remove(job)
-        job.outcome = answer
-        on_message(job.item, answer)
+class Pool:
+    """Jobs, those of them that wait, and the workers: started as they are needed, replaced when they die."""
 
+    def __init__(self, function: Callable[..., Any], items: Sequence[Any], on_message: Callable[..., None]) -> None:
+        self.jobs = [Job(item) for item in items]
+        self._function, self._on_message = function, on_message
+        self._waiting = list(self.jobs)
+        self._workers: list[Worker] = []
 
-def _call(function: Callable[[T, Send], Any], item: T, send: Send) -> Outcome | Retry:
-    try:
-        return Done(function(item, send))
-    except Retry as retry:
-        return retry
-    except Interrupted:
-        raise
-    except UserError as error:
-        return Failed(str(error), traceback.format_exc())
-    except Exception as error:
-        return Failed(f"{type(error).__name__}: {error}", traceback.format_exc())
+    def run_here(self) -> None:
+        while self._waiting:
+            job = self._waiting.pop(0)
+            time.sleep(max(0.0, job.not_before - time.monotonic()))
+            self._on_message(job.item, Begun())
+            try:
+                answer = _call(self._function, job.item, partial(self._on_message, job.item))
+            except Interrupted as stop:
+                raise PoolInterrupted(stop.signal) from None
+            except KeyboardInterrupt:
+                raise PoolInterrupted(signal.SIGINT) from None
+            self._settle(job, answer)
 
-
-class Pool(Generic[T]):
-    """Workers, started as they are needed, replaced when they die."""
-
-    def __init__(
-        self, function: Callable[[T, Send], Any], processes: int, on_message: Callable[[T, Any], None]
-    ) -> None:
-        self._function, self._processes, self._on_message = function, processes, on_message
-        self._workers: list[Worker[T]] = []
-        self._waiting: list[Job[T]] = []
-
-    def run(self, jobs: Sequence[Job[T]]) -> None:
-        self._waiting = list(jobs)
+    def run_in_workers(self, processes: int) -> None:
+        processes = min(processes, len(self.jobs))
         with Interruption() as interruption:
             try:
                 while self._waiting or any(worker.job for worker in self._workers):
                     if interruption.signal is not None:
                         raise PoolInterrupted(interruption.signal)
-                    self._assign()
+                    self._assign(processes)
                     for pipe in wait([worker.pipe for worker in self._workers], timeout=0.5):
                         self._receive(next(worker for worker in self._workers if worker.pipe is pipe))
             finally:
                 self._stop()
 
-    def _assign(self) -> None:
-        idle = sum(worker.job is None for worker in self._workers)
-        for _ in range(min(self._processes - len(self._workers), len(self._waiting) - idle)):
-            self._workers.append(self._start())
-        for worker in self._workers:
-            ready = [job for job in self._waiting if job.not_before <= time.monotonic()]
-            if worker.job is None and ready:
-                worker.job = ready[0]
-                self._waiting.remove(ready[0])
-                self._on_message(ready[0].item, Begun())
-                with suppress(OSError):  # it has died: its pipe will say so
-                    worker.pipe.send(ready[0].item)
+    def _settle(self, job: Job, answer: Outcome | Retry) -> None:
+        if isinstance(answer, Retry):
+            job.not_before = time.monotonic() + RETRY_AFTER
+            self._waiting.append(job)
+        else:
+            job.outcome = answer
+            self._on_message(job.item, answer)
 
-    def _start(self) -> Worker[T]:
-        context = multiprocessing.get_context("spawn")  # a forked torch may hang in its thread pool
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(self._function, theirs), daemon=True)
-        with _threads(max(1, (os.cpu_count() or 1) // self._processes)):
-            process.start()
-        theirs.close()
-        return Worker(process, ours)
+    def _assign(self, processes: int) -> None:
+        idle = [worker for worker in self._workers if worker.job is None]
+        for _ in range(min(processes - len(self._workers), len(self._waiting) - len(idle))):
+            with _threads(max(1, (os.cpu_count() or 1) // processes)):
+                idle.append(_start(self._function))
+            self._workers.append(idle[-1])
+        ready = [job for job in self._waiting if job.not_before <= time.monotonic()]
+        for worker, job in zip(idle, ready, strict=False):
+            worker.job = job
+            self._waiting.remove(job)
+            self._on_message(job.item, Begun())
+            with suppress(OSError):  # it has died: its pipe will say so
+                worker.pipe.send(job.item)
 
-    def _receive(self, worker: Worker[T]) -> None:
+    def _receive(self, worker: Worker) -> None:
         try:
             message, answer = worker.pipe.recv()
         except (EOFError, OSError):
-            self._replace(worker)
+            self._remove(worker)
             return
         job = worker.job
         assert job is not None, "a worker sends only while it has a job"
         if answer is None:
             self._on_message(job.item, message)
-            return
-        worker.job = None
-        if isinstance(answer, Retry):
-            job.not_before = time.monotonic() + RETRY_AFTER
-            self._waiting.append(job)
         else:
-            self._finish(job, answer)
+            worker.job = None
+            self._settle(job, answer)
 
-    def _replace(self, worker: Worker[T]) -> None:
+    def _remove(self, worker: Worker) -> None:
         """A worker died, by a kill or a crash: its job is tried once more, then it has failed."""
         self._workers.remove(worker)
         worker.process.join()
@@ -224,11 +195,9 @@ class Pool(Generic[T]):
         if job.deaths < ATTEMPTS:
             self._waiting.insert(0, job)
         else:
-            self._finish(job, Failed(f"Its process {worker.exit_words()}, {ATTEMPTS} times."))
-
-    def _finish(self, job: Job[T], outcome: Outcome) -> None:
-        job.outcome = outcome
-        self._on_message(job.item, outcome)
+            code = worker.process.exitcode or 0
+            end = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            self._settle(job, Failed(f"Its process {end}, {ATTEMPTS} times."))
 
     def _stop(self) -> None:
         """Ask all workers to end, and give those at work time to save."""
@@ -242,23 +211,42 @@ class Pool(Generic[T]):
             worker.pipe.close()
 
 
+def _call(function: Callable[..., Any], item: Any, send: Send) -> Outcome | Retry:
+    try:
+        return Done(function(item, send))
+    except Retry as retry:
+        return retry
+    except Interrupted:
+        raise
+    except Exception as error:
+        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        return Failed(reason, traceback.format_exc())
+
+
 @contextmanager
 def _threads(share: int) -> Iterator[None]:
     """Let processes that start meanwhile use ``share`` threads, or as few as the user has asked for."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    given = [int(value) for value in before.values() if value and value.isdigit() and int(value) > 0]
-    os.environ.update(dict.fromkeys(THREADS, str(min(share, *given) if given else share)))
+    before = os.environ.get(THREADS, "")
+    asked = int(before) if before.isdigit() and int(before) > 0 else share
+    os.environ[THREADS] = str(min(share, asked))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ[THREADS] = before
+        if not before:
+            del os.environ[THREADS]
 
 
-def _work(function: Callable[[Any, Send], Any], pipe: Connection) -> None:
+def _start(function: Callable[..., Any]) -> Worker:
+    context = multiprocessing.get_context("spawn")  # a forked torch may hang in its thread pool
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(function, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return Worker(process, ours)
+
+
+def _work(function: Callable[..., Any], pipe: Connection) -> None:
     """Do jobs until the pipe is closed or the parent is gone."""
     from deeppc.core import memory
 

@@ -28,16 +28,11 @@ def _best(evidence: Evidence, dataset: str, metric: str) -> Matrix:
     """For each net the better of without and with BF."""
     both = accuracies(evidence, dataset, metric, {}, "Test accuracy, the better of with and without BF")
     paper = published.table("accuracy", dataset, metric)
-    nets = tuple(dict.fromkeys(column.removesuffix(" BF") for column in both.columns))
-    entries = {}
-    for row in both.rows:
-        for net in nets:
-            found = [p for column in (net, f"{net} BF") if (p := evidence.place(dataset, row, column)) is not None]
-            if found:
-                best = best_of(found)
-                note = "BF" if best.cell.column.endswith(" BF") else ""
-                entries[row, net] = best.accuracy(metric, paper.get((row, net)), note)
-    return replace(both, columns=nets, entries=entries)
+    entries = {
+        at: best.accuracy(metric, paper.get(at), "BF" if best.cell.column.endswith(" BF") else "")
+        for at, best in best_of(evidence.of(dataset), lambda column: column.removesuffix(" BF")).items()
+    }
+    return replace(both, entries=entries)
 
 
 _grid = accuracy_recipe(

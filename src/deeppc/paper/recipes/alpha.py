@@ -22,14 +22,8 @@ from deeppc.report.tables import number
 from deeppc.training.config import TrainConfig
 
 ALPHAS = (0.0, 0.001, 0.01, 0.05)
-RATES: dict[str, Any] = {
-    "lr_x": 0.5,
-    "lr_w": 1e-3,
-    "momentum_x": 0.0,
-    "T": None,
-    "activation": "gelu",
-    "weight_decay": 1e-4,
-}
+RATES: dict[str, Any] = {"lr_x": 0.5, "lr_w": 1e-3, "momentum_x": 0.0, "T": None}
+RATES |= {"activation": "gelu", "weight_decay": 1e-4}
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -56,9 +50,9 @@ def _work(evidence: Evidence) -> Matrix:
         cost = relative_cost(place.cell.config) if epochs else 1.0
         missed = sum(e is None for e in epochs)
         reached = tuple(e * cost for e in epochs if e is not None)
-        entries[place.cell.row, place.cell.column] = Entry(reached, note=f"{missed} never" if missed else "")
+        entries[place.at] = Entry(reached, note=f"{missed} never" if missed else "")
     title = f"Backprop epochs of work until a held-out accuracy of {goal} % is reached"
-    return Matrix("cifar10.work", title, evidence.rows("cifar10"), evidence.columns("cifar10"), entries)
+    return Matrix("cifar10.work", title, entries)
 
 
 def epochs_until(goal: float, metrics: Sequence[Mapping[str, Any]]) -> float | None:

@@ -10,12 +10,12 @@ Expect: BN breaks the training (24 % in the paper), affine or not; BF helps PC+S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from itertools import product
 from typing import Any
 
 from deeppc.paper import published
 from deeppc.paper.matrix import Matrix
-from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, grid
+from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, dot_plot, grid
 from deeppc.paper.scales import Scale
 
 NORMS: dict[str, dict[str, Any]] = {
@@ -26,13 +26,14 @@ NORMS: dict[str, dict[str, Any]] = {
     "BF": {"norm": "bf"},
 }
 BOTH = {name: NORMS[name] for name in ("none", "BF")}
+STRATEGISTS = ("PC+S+F", "iPC+S")
 ROWS = ("BP", "PC", "iPC", "PC+F", "iPC+S", "PC+S+F")
 NETS = ("VGG5", "VGG7", "VGG10", "ResNet10")
 DATA = "cifar10"
 
 
 def cells(scale: Scale) -> list[Cell]:
-    strategies = grid(scale, (DATA,), ("PC+S+F", "iPC+S"), ("VGG10",), NORMS)
+    strategies = grid(scale, (DATA,), STRATEGISTS, ("VGG10",), NORMS)
     there = {(cell.row, cell.column) for cell in strategies}
     others = grid(scale, (DATA,), ROWS, NETS, BOTH)
     return strategies + [cell for cell in others if (cell.row, cell.column) not in there]
@@ -45,41 +46,31 @@ def tables(evidence: Evidence) -> list[Matrix]:
 def _strategies(evidence: Evidence) -> Matrix:
     """Norms x algorithms in a VGG10: the paper's table on its side."""
     paper = published.table("batchnorm", DATA, "top1")
-    columns = tuple(row for row in evidence.rows(DATA) if row in ("PC+S+F", "iPC+S"))
     entries = {
         (norm, row): place.accuracy("top1", paper.get((norm, row)))
         for norm in NORMS
-        for row in columns
+        for row in STRATEGISTS
         if (place := evidence.place(DATA, row, f"VGG10 {norm}")) is not None
     }
     title = f"Test accuracy of a VGG10 by BatchNorm strategy, %: {evidence.trained_on(DATA)}"
-    return Matrix(f"{DATA}.strategies", title, tuple(NORMS), columns, entries)
+    return Matrix(f"{DATA}.strategies", title, entries)
 
 
 def _effect(evidence: Evidence) -> Matrix:
     """Without and with BF, by net. The paper's values are in its tables without BF and of schedules."""
     paper = {(row, f"{net} none"): v for (row, net), v in published.table("ablation", DATA, "top1").items()}
-    paper |= {place: v for place, v in published.table("schedules", DATA, "top1").items() if place[1].endswith(" BF")}
-    rows = tuple(row for row in ROWS if row in evidence.rows(DATA))
-    columns = tuple(c for net in NETS for norm in BOTH if (c := f"{net} {norm}") in evidence.columns(DATA))
+    paper |= {at: v for at, v in published.table("schedules", DATA, "top1").items() if at[1].endswith(" BF")}
     entries = {
-        (row, column): place.accuracy("top1", paper.get((row, column)))
-        for row in rows
-        for column in columns
-        if (place := evidence.place(DATA, row, column)) is not None
+        at: place.accuracy("top1", paper.get(at))
+        for at in product(ROWS, (f"{net} {norm}" for net in NETS for norm in BOTH))
+        if (place := evidence.place(DATA, *at)) is not None
     }
-    title = f"Test accuracy without and with BF, %: {evidence.trained_on(DATA)}"
-    return Matrix(f"{DATA}.effect", title, rows, columns, entries)
+    return Matrix(f"{DATA}.effect", f"Test accuracy without and with BF, %: {evidence.trained_on(DATA)}", entries)
 
 
 def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
-    from deeppc.paper.figures import dots
-
     strategies, effect = made
-    return [
-        Plot("strategies", partial(dots, strategies, title="BatchNorm in a VGG10"), f"{strategies.title}."),
-        Plot("effect", partial(dots, effect, title="Without and with BF", by="row"), f"{effect.title}."),
-    ]
+    return [dot_plot(strategies, "BatchNorm in a VGG10"), dot_plot(effect, "Without and with BF", by="row")]
 
 
 RECIPE = Recipe(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeppc.paper import published
-from deeppc.paper.matrix import Entry, Matrix
+from deeppc.paper.matrix import Matrix
 from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, grid
 from deeppc.paper.scales import Scale
 from deeppc.paper.store import Record
@@ -47,27 +47,22 @@ def _without_spikes(cell: Cell, row: str) -> Cell:
 
 
 def tables(evidence: Evidence) -> list[Matrix]:
-    return [_table(evidence, net) for net in evidence.columns("cifar10")]
+    return [_table(evidence, net) for net in evidence.columns]
 
 
 def _table(evidence: Evidence, net: str) -> Matrix:
     said = published.read("energy").get(net, {})
-    rows = evidence.rows("cifar10")
     entries = {}
-    for row in rows:
-        if (place := evidence.place("cifar10", row, net)) is None:
-            continue
-        found = [_summary(run) for run in place.finished]
+    for place in (place for place in evidence.places if place.cell.column == net):
+        row, found = place.cell.row, [_summary(run) for run in place.finished]
         for column in COLUMNS:
-            paper = said.get(row, {}).get(column)
-            values = tuple(values[column] for values in found if math.isfinite(values[column]))
-            entries[row, column] = Entry(values, None if paper is None else (paper, None), place.diverged)
+            entries[row, column] = place.entry((values[column] for values in found), said.get(row, {}).get(column))
     title = (
         f"{net} on {evidence.trained_on('cifar10')}, last epoch: log10 of the first layer's share of the energy and of "
         "the lowest; log10 of how far the first layer's weights have moved, relative to their size (selected epoch); "
         "cosine of the layers' updates with BP's; accuracy, %"
     )
-    return Matrix(f"cifar10.{net}", title, rows, COLUMNS, entries)
+    return Matrix(f"cifar10.{net}", title, entries)
 
 
 def _summary(run: Record) -> dict[str, float]:
@@ -78,8 +73,8 @@ def _summary(run: Record) -> dict[str, float]:
     last = records.energy_shares(metrics).values[-1]
     known = [cosine for cosine in last_cosines(metrics).values() if math.isfinite(cosine)]
     return {
-        "first": _log(last[0]),
-        "lowest": _log(min(last)),
+        "first": _log10(last[0]),
+        "lowest": _log10(min(last)),
         "first moved": next(iter(_moved(run).values()), math.nan),
         "lowest cosine": min(known, default=math.nan),
         "mean cosine": sum(known) / len(known) if known else math.nan,
@@ -88,14 +83,14 @@ def _summary(run: Record) -> dict[str, float]:
     }
 
 
-def _log(share: float) -> float:
-    return math.log10(share) if share > 0 else -math.inf
+def _log10(value: float) -> float:
+    """nan where there is none."""
+    return math.log10(value) if value > 0 else math.nan
 
 
 def _moved(run: Record) -> dict[str, float]:
     """log10 of how far each layer's weights have moved, relative to their size; nan for one that stands still."""
-    moved = run.measured["energy"]["moved"]
-    return {v: math.log10(distance) if distance > 0 else math.nan for v, distance in moved.items()}
+    return {v: _log10(distance) for v, distance in run.measured["energy"]["moved"].items()}
 
 
 def measure(folder: Path, scale: Scale) -> dict[str, Any]:
@@ -104,9 +99,10 @@ def measure(folder: Path, scale: Scale) -> dict[str, Any]:
     import torch
 
     from deeppc.diagnostics.energy import EnergyTrace
-    from deeppc.paper.trained import trained, untrained
+    from deeppc.paper.store import trained
+    from deeppc.training.builder import build, saved_config
 
-    found, before = trained(folder), untrained(folder).net.trainable()
+    found, before = trained(folder), build(saved_config(folder)).net.trainable()
     moved = {v: _distance(before[v], after) for v, after in found.net.trainable().items() if after}
     if found.algorithm.family == "bp":
         return {"moved": moved}
@@ -126,7 +122,7 @@ def _distance(before: Sequence[Parameter], after: Sequence[Parameter]) -> float:
 
 
 def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
-    nets = reversed(evidence.columns("cifar10"))  # the deepest, the paper's main figure, first
+    nets = reversed(evidence.columns)  # the deepest, the paper's main figure, first
     return [plot for net in nets for plot in _plots(evidence, net)]
 
 
@@ -140,42 +136,32 @@ def _plots(evidence: Evidence, net: str) -> list[Plot]:
     metrics = {row: run.metrics() for row, run in runs.items()}
     measured = {row: run.measured["energy"] for row, run in runs.items()}
     cosines = {row: figures.last_cosines(lines) for row, lines in metrics.items()}
-    name = net.lower()
-    where = f"{net} on {evidence.trained_on('cifar10')}"
-    return [
-        Plot(
-            f"energy-{name}",
+    moved = {row: _moved(run) for row, run in runs.items()}
+    waves = {row: np.array(found["energy"]) for row, found in measured.items() if "energy" in found}
+    turn = ("Does each layer follow backprop?", "cosine of the weight updates, last epoch")
+    way = ("How far has each layer moved?", "log₁₀ of the weights' distance from where they began, relative to size")
+    where = f"{net} on {evidence.trained_on('cifar10')}; first seed"
+    drawn = {
+        "energy": (
             partial(figures.energies, metrics),
-            f"Share of the energy by node over training, {where}; first seed. With the lowest cosine of a layer's "
-            "update with backprop's at the last epoch.",
+            f"Share of the energy by node over training, {where}. With the lowest cosine of a layer's update with "
+            "backprop's at the last epoch.",
         ),
-        Plot(
-            f"cosine-{name}",
-            partial(
-                figures.by_layer,
-                cosines,
-                title="Does each layer follow backprop?",
-                note="cosine of the weight updates, last epoch",
-            ),
-            f"Cosine of each layer's weight update with backprop's on one batch, {where}; first seed, last epoch.",
+        "cosine": (
+            partial(figures.by_layer, cosines, *turn),
+            f"Cosine of each layer's weight update with backprop's on one batch, {where}, last epoch.",
         ),
-        Plot(
-            f"moved-{name}",
-            partial(
-                figures.by_layer,
-                {row: _moved(run) for row, run in runs.items()},
-                title="How far has each layer moved?",
-                note="log₁₀ of the weights' distance from where they began, relative to their size",
-            ),
-            f"How far training has moved each layer's weights, {where}; first seed, selected epoch. Weight decay alone "
-            "moves a layer by its learning rate times the decay times the number of updates.",
+        "moved": (
+            partial(figures.by_layer, moved, *way),
+            f"How far training has moved each layer's weights, {where}, selected epoch. Weight decay alone moves a "
+            "layer by its learning rate times the decay times the number of updates.",
         ),
-        Plot(
-            f"wave-{name}",
-            partial(figures.waves, {row: np.array(m["energy"]) for row, m in measured.items() if "energy" in m}),
-            f"Energy by node and inference step of one batch in the trained network, {where}; first seed.",
+        "wave": (
+            partial(figures.waves, waves),
+            f"Energy by node and inference step of one batch in the trained network, {where}.",
         ),
-    ]
+    }
+    return [Plot(f"{name}-{net.lower()}", draw, caption) for name, (draw, caption) in drawn.items()]
 
 
 RECIPE = Recipe(

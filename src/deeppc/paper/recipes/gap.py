@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from deeppc.paper import published
-from deeppc.paper.matrix import Entry, Matrix
+from deeppc.paper.matrix import Matrix
 from deeppc.paper.recipe import Cell, Evidence, Place, Plot, Recipe, cell
 from deeppc.paper.scales import Scale
 from deeppc.paper.store import Record
@@ -44,20 +44,18 @@ def tables(evidence: Evidence) -> list[Matrix]:
 
 def _table(evidence: Evidence, place: Place) -> Matrix:
     """Epochs x (layers, train and selection accuracy)."""
-    paper = published.read("gap")
-    columns, name = tuple(paper["columns"]), place.cell.row
+    paper, name = published.read("gap"), place.cell.row
     epochs: dict[int, int] = {}  # ours -> the paper's, at the same share of the training
     for theirs in PAPER_EPOCHS:
         epochs.setdefault(max(1, math.ceil(theirs / 50 * evidence.scale.epochs)), theirs)
-    rows = {ours: f"epoch {ours}" + (f" (paper: {t})" if t != ours else "") for ours, t in epochs.items()}
     entries = {}
     for ours, theirs in epochs.items():
+        row = f"epoch {ours}" + (f" (paper: {theirs})" if theirs != ours else "")
         found = [values for run in place.finished if (values := _epoch(run, ours))]
-        for i, column in enumerate(columns):
-            seeds = tuple(line[i] for line in found if math.isfinite(line[i]))
-            entries[rows[ours], column] = Entry(seeds, (paper[name][str(theirs)][i], None), place.diverged)
+        for i, column in enumerate(paper["columns"]):
+            entries[row, column] = place.entry((line[i] for line in found), paper[name][str(theirs)][i])
     title = f"Gap ratio by layer, {name}, and accuracy, %: VGG10 on {evidence.trained_on('cifar10')}"
-    return Matrix(f"cifar10.{name}", title, tuple(rows.values()), columns, entries)
+    return Matrix(f"cifar10.{name}", title, entries)
 
 
 def _epoch(run: Record, epoch: int) -> list[float]:

@@ -44,14 +44,12 @@ def _cell(scale: Scale, row: str, net: str, free: bool, gain: bool, rate: float)
 
 def tables(evidence: Evidence) -> list[Matrix]:
     """The better rate of each reading."""
-    columns = tuple(dict.fromkeys(c.rpartition(" ")[0] for c in evidence.columns("cifar10")))
-    entries = {}
-    for row, column in product(ROWS, columns):
-        rates = [evidence.place("cifar10", row, f"{column} x{rate:g}") for rate in evidence.scale.rates]
-        best = best_of([place for place in rates if place is not None])
-        entries[row, column] = best.accuracy("top1", note=f"lr_x {best.cell.config.setting('lr_x'):g}")
+    entries = {
+        at: best.accuracy("top1", note=f"lr_x {best.cell.config.setting('lr_x'):g}")
+        for at, best in best_of(evidence.places, lambda column: column.rpartition(" ")[0]).items()
+    }
     title = f"Test accuracy by reading, top-1, %: {evidence.trained_on('cifar10')}"
-    return [Matrix("cifar10.top1", title, tuple(ROWS), columns, entries)]
+    return [Matrix("cifar10.top1", title, entries)]
 
 
 RECIPE = Recipe(

@@ -11,19 +11,20 @@ Expect: no worse calibration with F than without, nor than BP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from deeppc.paper import published
-from deeppc.paper.matrix import Entry, Matrix
+from deeppc.paper.matrix import Matrix
 from deeppc.paper.recipe import Cell, Evidence, Place, Plot, Recipe, cell
 from deeppc.paper.scales import Scale
 
 NETWORKS = {"VGG5": ("PC+F", "PC"), "VGG10": ("BP", "PC+S+F")}
-KINDS = {"accuracy": ("Accuracy, %", 100.0, 2), "ada_ece": ("adaECE", 1.0, 4)}  # words, unit, digits
+SCORES = {"accuracy": ("Accuracy, %", 2), "ada_ece": ("adaECE", 4)}  # words, digits
+CLEAN = "clean"  # the kind that is no corruption
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -39,7 +40,7 @@ def measure(folder: Path, scale: Scale) -> dict[str, Any]:
     from deeppc.data import Batches, Split
     from deeppc.diagnostics.calibration import ada_ece, answers, fit_temperature
     from deeppc.diagnostics.corruption import under_corruption
-    from deeppc.paper.trained import trained
+    from deeppc.paper.store import trained
 
     found = trained(folder)
     net, dataset, held_out = found.net, found.dataset, found.sources().validation
@@ -60,8 +61,10 @@ def measure(folder: Path, scale: Scale) -> dict[str, Any]:
 
 
 def tables(evidence: Evidence) -> list[Matrix]:
-    ranges = [_ranges(evidence, net) for net in evidence.columns("cifar10")]
-    return ranges + [_by_level(evidence, key) for key in KINDS] + [_by_kind(evidence, key) for key in KINDS]
+    ranges = [_ranges(evidence, net) for net in evidence.columns]
+    by_level = [_means(evidence, key, "level", "mean over six corruptions, by level") for key in SCORES]
+    by_kind = [_means(evidence, key, "kind", "mean over five levels, by corruption") for key in SCORES]
+    return ranges + by_level + by_kind
 
 
 def _ranges(evidence: Evidence, net: str) -> Matrix:
@@ -71,57 +74,38 @@ def _ranges(evidence: Evidence, net: str) -> Matrix:
     for i, level in enumerate(paper["levels"]):
         for place in (p for p in evidence.places if p.cell.column == net):
             row = place.cell.row
-            for j, (name, extreme) in enumerate((("lowest", min), ("highest", max))):
-                values = _over_kinds(place, level, "ada_ece", extreme)
-                entries[str(level), f"{row} {name}"] = Entry(values, (paper[row][i][j], None), place.diverged)
-    columns = tuple(dict.fromkeys(column for _, column in entries))
+            found = [[s["ada_ece"] for s in run if s["level"] == level] for run in _scores(place)]
+            lowest, highest = paper[row][i]
+            entries[str(level), f"{row} lowest"] = place.entry(map(min, found), lowest)
+            entries[str(level), f"{row} highest"] = place.entry(map(max, found), highest)
     title = f"Range of adaECE over six corruptions, by level: {net} on {evidence.trained_on('cifar10')}"
-    return Matrix(f"cifar10.{net}", title, tuple(map(str, paper["levels"])), columns, entries, digits=4)
+    return Matrix(f"cifar10.{net}", title, entries, digits=4)
 
 
-def _by_level(evidence: Evidence, key: str) -> Matrix:
-    """Mean over the corruptions; level 0 is clean."""
-    words, unit, digits = KINDS[key]
-    levels = published.read("robustness")["VGG5"]["levels"]
+def _means(evidence: Evidence, key: str, by: str, how: str) -> Matrix:
+    """Means of a score over all that have the same level, or the same kind of corruption."""
+    words, digits = SCORES[key]
+    scores = [(place, _scores(place)) for place in evidence.places]
     entries = {}
-    for place in evidence.places:
-        clean = tuple(unit * found["clean"][key] for found in _measured(place))
-        entries["0", _name(place)] = Entry(clean, diverged=place.diverged)
-        for level in levels:
-            values = tuple(unit * value for value in _over_kinds(place, level, key, fmean))
-            entries[str(level), _name(place)] = Entry(values, diverged=place.diverged)
-    rows, columns = ("0", *map(str, levels)), tuple(_name(place) for place in evidence.places)
-    title = f"{words}, mean over six corruptions, by level: {evidence.trained_on('cifar10')}"
-    return Matrix(f"cifar10.{key}", title, rows, columns, entries, digits)
-
-
-def _by_kind(evidence: Evidence, key: str) -> Matrix:
-    """Mean over the levels."""
-    words, unit, digits = KINDS[key]
-    kinds = dict.fromkeys(s["kind"] for place in evidence.places for found in _measured(place) for s in found["scores"])
-    entries = {}
-    for kind in kinds:
-        for place in evidence.places:
-            means = [fmean(s[key] for s in found["scores"] if s["kind"] == kind) for found in _measured(place)]
-            values = tuple(unit * mean for mean in means)
-            entries[kind.replace("_", " "), _name(place)] = Entry(values, diverged=place.diverged)
-    rows, columns = tuple(kind.replace("_", " ") for kind in kinds), tuple(_name(place) for place in evidence.places)
-    title = f"{words}, mean over five levels, by corruption: {evidence.trained_on('cifar10')}"
-    return Matrix(f"cifar10.{key}-by-kind", title, rows, columns, entries, digits)
+    for group in dict.fromkeys(s[by] for _, runs in scores for run in runs for s in run if s[by] != CLEAN):
+        for place, runs in scores:
+            means = [fmean(s[key] for s in run if s[by] == group) for run in runs]
+            entries[str(group).replace("_", " "), _name(place)] = place.entry(means)
+    title = f"{words}, {how}: {evidence.trained_on('cifar10')}"
+    return Matrix(f"cifar10.{key}" + ("-by-kind" if by == "kind" else ""), title, entries, digits)
 
 
 def _name(place: Place) -> str:
     return f"{place.cell.column} {place.cell.row}"
 
 
-def _measured(place: Place) -> list[Any]:
-    """Of each finished run."""
-    return [run.measured["robustness"] for run in place.finished]
-
-
-def _over_kinds(place: Place, level: float, key: str, combine: Callable[[list[float]], float]) -> tuple[float, ...]:
-    """One value for each run: ``combine`` over the corruptions at a level."""
-    return tuple(combine([s[key] for s in m["scores"] if s["level"] == level]) for m in _measured(place))
+def _scores(place: Place) -> list[list[dict[str, Any]]]:
+    """For each finished run: accuracy (in percent) and adaECE by kind of corruption and level; clean is level 0."""
+    found = [run.measured["robustness"] for run in place.finished]
+    return [
+        [{**s, "accuracy": 100 * s["accuracy"]} for s in ({"kind": CLEAN, "level": 0, **m["clean"]}, *m["scores"])]
+        for m in found
+    ]
 
 
 def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
@@ -139,17 +123,14 @@ def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
 
 
 def _lines(evidence: Evidence, key: str) -> dict[str, dict[str, dict[float, float]]]:
-    """For each corruption and network: values by level, level 0 being clean."""
-    unit = KINDS[key][1]
+    """For each corruption and network: means over seeds by level, level 0 being clean."""
     lines: dict[str, dict[str, dict[float, float]]] = {}
-    for place in evidence.places:
-        found = _measured(place)
-        places = dict.fromkeys((s["kind"], s["level"]) for m in found for s in m["scores"])
-        for kind, level in places:
-            points = lines.setdefault(kind, {}).setdefault(_name(place), {})
-            points.setdefault(0.0, unit * fmean(m["clean"][key] for m in found))
-            scores = (s[key] for m in found for s in m["scores"] if (s["kind"], s["level"]) == (kind, level))
-            points[level] = unit * fmean(scores)
+    for place in (place for place in evidence.places if place.finished):
+        clean, *corrupted = zip(*_scores(place), strict=True)
+        for seeds in corrupted:
+            points = lines.setdefault(seeds[0]["kind"], {}).setdefault(_name(place), {})
+            points.setdefault(0.0, fmean(s[key] for s in clean))
+            points[seeds[0]["level"]] = fmean(s[key] for s in seeds)
     return lines
 
 

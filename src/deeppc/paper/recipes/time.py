@@ -47,16 +47,15 @@ def work(scale: Scale, folder: Path, tell: Callable[[str], None]) -> None:
 
 def tables(evidence: Evidence) -> list[Matrix]:
     names, paper = {net.lower(): net for net in NETS}, ratios()
-    entries, bounds = {}, {}
+    times, bounds = {}, {}
     for cell in evidence.extra.get("cells", []):
-        place = (names[cell["model"]], cell["algorithm"])
-        entries[place] = Entry((cell["ratio"],), paper.get(place))
+        at = names[cell["model"]], cell["algorithm"]
+        times[at] = Entry((cell["ratio"],), paper.get(at))
         if cell["bound"] is not None:
-            bounds[place] = Entry((cell["bound"],))
-    rows, columns = (tuple(dict.fromkeys(place[i] for place in entries)) for i in (0, 1))
+            bounds[at] = Entry((cell["bound"],))
     return [
-        Matrix("time.ratio", "Time of a training step relative to backprop", rows, columns, entries),
-        Matrix("time.bound", "Multiply-adds relative to backprop: what no overhead would cost", rows, columns, bounds),
+        Matrix("time.ratio", "Time of a training step relative to backprop", times),
+        Matrix("time.bound", "Multiply-adds relative to backprop: what no overhead would cost", bounds),
     ]
 
 
