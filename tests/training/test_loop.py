@@ -155,7 +155,8 @@ def test_fewer_than_five_classes_have_a_top_five_too() -> None:
     [
         ({"algorithm": "pc+s+f+cn"}, 1, signal.SIGINT, "in epoch 1, after 1 of 3"),  # nudging draws random numbers
         ({"algorithm": "ipc+s"}, 4, signal.SIGTERM, "in epoch 2, after 1 of 3"),  # ipc leaves nodes unreached
-        ({}, 3, signal.SIGINT, "in epoch 1, after 3 of 3"),  # the signal is seen when the validation images are
+        # The signal is seen when the validation images are.
+        ({"algorithm": "pc+s+cn", "diagnostics": True}, 3, signal.SIGINT, "in epoch 1, after 3 of 3"),
         ({"model": "vgg5", "width": 0.02, "norm": "bf"}, 2, signal.SIGINT, "in epoch 1, after 2 of 3"),  # statistics
     ],
 )
