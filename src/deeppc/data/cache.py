@@ -91,5 +91,6 @@ def _write(file: Path, key: str, decoded: Decoded) -> None:
 
 
 def _metadata(key: str, arrays: dict[str, Any], classes: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    sums = {name: zlib.crc32(array.data) for name, array in arrays.items()}
-    return {"key": key, "classes": json.dumps(classes), "crc32": json.dumps(sums, sort_keys=True)}
+    names = json.dumps(classes)
+    sums = {name: zlib.crc32(array.data) for name, array in arrays.items()} | {"classes": zlib.crc32(names.encode())}
+    return {"key": key, "classes": names, "crc32": json.dumps(sums, sort_keys=True)}

@@ -48,8 +48,8 @@ def build(
 
     The settings are those of :class:`Style`; ``aux`` puts auxiliary nodes on the skip paths of a ResNet (chains have
     none). A function in a file, or one that was registered, is called with those of these settings that it has
-    arguments for (or ``style``, all of them but ``aux``), and returns a :class:`deeppc.Graph`. Raises ``ValueError`` where
-    a setting, or the file, is wrong.
+    arguments for (or ``style``, all of them but ``aux``), and returns a :class:`deeppc.Graph`. Raises ``ValueError``
+    where a setting, or the file, is wrong.
     """
     settings = {key: value for key, value in locals().items() if key != "name"}
     if ".py:" in name:
