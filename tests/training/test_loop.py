@@ -268,12 +268,12 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: next(nets[-1].parameters()).data.fill_(float("nan"))
 
 
-@pytest.mark.parametrize(
-    ("when", "step"), [(1, 5), (3, 6)]
-)  # after the last batch of an epoch its energy was fine: the weights are looked at before they are saved
+@pytest.mark.parametrize(("when", "step"), [(1, 5), (3, 6)])
 def test_divergence_keeps_the_last_good_checkpoint(
     tiny: MakeConfig, poison: Callable[[], None], when: int, step: int
 ) -> None:
+    """After the last batch of an epoch no energy tells: weights are looked at before they are saved."""
+
     def spoil(event: Event) -> None:
         if isinstance(event, BatchDone) and (event.epoch, event.batch) == (2, when):
             poison()

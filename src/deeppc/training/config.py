@@ -280,8 +280,8 @@ def require_resumable(begun: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     for name in {**before, **after}:
         if name != "epochs" and before.get(name) != after.get(name):
             raise ConfigError(
-                f"{flag(name)} is {after.get(name)}, but this run was begun with {before.get(name)}: leave the flag "
-                "out to resume it, or start another run without --resume."
+                f"{flag(name)} is {after.get(name)}, but this run was begun with {before.get(name)}: leave it out "
+                "to resume the run, or start another without --resume."
             )
     if after["epochs"] < before["epochs"]:
         raise ConfigError(
