@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
@@ -104,24 +104,14 @@ class PaperRun:
 
         if not self.names:
             raise ConfigError(f"Say which recipe to run: {', '.join(NAMES)}, or all.")
-        store = Store(self.out, self.records)
-        return [
-            plan(
-                name,
-                self.scale,
-                self.out,
-                self.data_dir,
-                records=self.records,
-                store=store,
-                seeds=tuple(seeds_of(self.seeds)) or None,
-                epochs=self.epochs,
-                limit=self.limit,
-                width=self.width,
-                models=tuple(words(self.models)) or None,
-                datasets={name: name for name in words(self.datasets)} or None,
-            )
-            for name in (NAMES if self.names == ("all",) else self.names)
-        ]
+        overrides: dict[str, Any] = {
+            "seeds": tuple(seeds_of(self.seeds)) or None,
+            "models": tuple(words(self.models)) or None,
+            "datasets": {name: name for name in words(self.datasets)} or None,
+            **{name: getattr(self, name) for name in ("epochs", "limit", "width")},
+        }
+        store, names = Store(self.out, self.records), NAMES if self.names == ("all",) else self.names
+        return [plan(name, self.scale, self.out, self.data_dir, store=store, **overrides) for name in names]
 
 
 @dataclass(frozen=True)

@@ -211,8 +211,8 @@ def _nudged(table: Numbers, row: str) -> Number:
 
 
 def _without_auxiliary(table: Numbers) -> Finding:
-    pairs = [(table(row, "ResNet18"), table(row, "ResNet18 without")) for row in ("iPC+S", "PC+S+F")]
-    return all_of(falls_far(*pair) for pair in pairs)
+    rows = ("iPC+S", "PC+S+F")
+    return all_of(falls_far(table(row, "ResNet18"), table(row, "ResNet18 without")) for row in rows)
 
 
 def _calibrated(table: Numbers) -> Finding:

@@ -32,7 +32,6 @@ NAMES = (
 )
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet", "digits": "digits"}
 METRICS = {"top1": ("top-1", "test_accuracy"), "top5": ("top-5", "test_top5")}
-EXTRA = "extra.json"
 # What a cell takes from the scale as it is.
 PROTOCOL = ("width", "epochs", "schedule_epochs", "limit", "batch_size", "patience", "select", "validation")
 Values = Mapping[tuple[str, str], published.Value]
@@ -140,7 +139,7 @@ class Recipe:
     ``cells``    the whole grid; :meth:`grid` is what a scale has of it.
     ``tables``   what the finished cells come to; the claims read nothing else.
     ``plots``    figures, most telling first.
-    ``measure``  looks at a trained run in its folder, with the weights, and returns plain values to keep.
+    ``measure``  called with the scale and the folder of a trained run, returns plain values to keep.
     ``work``     what is to be done besides training: called with the scale, the recipe's folder and a listener, it
                  leaves an ``extra.json`` there, which is part of the evidence.
     """
@@ -152,7 +151,7 @@ class Recipe:
     cells: Callable[[Scale], list[Cell]]
     tables: Callable[[Evidence], list[Matrix]]
     plots: Callable[[Evidence, Sequence[Matrix]], list[Plot]]
-    measure: Callable[[Path, Scale], dict[str, Any]] | None = None
+    measure: Callable[[Scale, Path], dict[str, Any]] | None = None
     work: Callable[[Scale, Path, Callable[[str], None]], None] | None = None
 
     @property

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from deeppc.errors import ConfigError
-from deeppc.files import read_json
 from deeppc.paper import results, store
 from deeppc.paper.hyper import LEVELS
-from deeppc.paper.recipe import EXTRA, NAMES, Cell, Evidence, Place, Recipe, find
+from deeppc.paper.recipe import NAMES, Cell, Evidence, Place, Recipe, find
 from deeppc.paper.scales import ALL_DATA, NETS, SCALES, Scale, scale_for
 from deeppc.paper.store import Record, Store
 from deeppc.report.tables import Table
@@ -39,7 +38,6 @@ class Plan:
     out: Path
     store: Store
     data_dir: Path = Path("data")
-    records: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -55,17 +53,18 @@ class Plan:
         lacking = self.recipe.measure is not None and self.recipe.name not in found.measured
         return dataclasses.replace(found, status="unfinished") if found.status == "finished" and lacking else found
 
+    def wanted(self, only: str | None) -> list[Cell]:
+        return [cell for cell in self.cells if only is None or fnmatch.fnmatchcase(str(cell).lower(), only.lower())]
+
     def todo(self, only: str | None = None) -> list[tuple[Cell, int]]:
         """Return the cells and seeds that are left. ``only`` is a pattern such as ``*VGG10*``."""
-        wanted = [cell for cell in self.cells if only is None or fnmatch.fnmatchcase(str(cell).lower(), only.lower())]
-        return [(cell, seed) for cell in wanted for seed in cell.seeds if not self.record(cell, seed).over]
+        wanted = [(cell, seed) for cell in self.wanted(only) for seed in cell.seeds]
+        return [(cell, seed) for cell, seed in wanted if not self.record(cell, seed).over]
 
     def evidence(self) -> Evidence:
         """Return all that is there by now."""
         places = tuple(Place(cell, tuple(self.record(cell, seed) for seed in cell.seeds)) for cell in self.cells)
-        folders = [self.folder, *([self.records / self.folder.name] if self.records is not None else [])]
-        extra = next((folder / EXTRA for folder in folders if (folder / EXTRA).exists()), None)
-        return Evidence(self.scale, places, read_json(extra) if extra is not None else {})
+        return Evidence(self.scale, places, self.store.extra(self.folder.name))
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def plan(
     cells = recipe.grid(chosen)
     if not cells and recipe.work is None:
         raise ConfigError(f"The recipe {name} has no cell with these data sets and networks: choose others.")
-    return Plan(recipe, chosen, cells, out, store or Store(out, records), data_dir, records)
+    return Plan(recipe, chosen, cells, out, store or Store(out, records), data_dir)
 
 
 def jobs(plans: Sequence[Plan], only: str | None = None) -> list[Job]:
@@ -116,7 +115,7 @@ def jobs(plans: Sequence[Plan], only: str | None = None) -> list[Job]:
             if planned.recipe.measure is not None:
                 measures = {**job.measures, planned.recipe.name: planned.scale}
                 found[folder] = dataclasses.replace(job, measures=measures)
-    if only is not None and not any(fnmatch.fnmatchcase(str(c).lower(), only.lower()) for p in plans for c in p.cells):
+    if only is not None and not any(planned.wanted(only) for planned in plans):
         there = "; ".join(str(cell) for planned in plans for cell in planned.cells)
         raise ConfigError(f"--only {only}: no cell is called so. There are {there}.")
     return sorted(found.values(), key=lambda job: (job.config.seed, job.cost))
@@ -170,15 +169,10 @@ def perform(job: Job, send: pool.Send) -> Record:
         elif isinstance(event, BatchDone) and event.batch % TOLD_EVERY == 0:
             send(((event.epoch - 1) * batches + event.batch) / (batches * job.config.epochs))
 
-    measures = {name: partial(_measure, name, scale) for name, scale in job.measures.items()}
+    found = {name: (find(name).measure, scale) for name, scale in job.measures.items()}
+    measures = {name: partial(measure, scale) for name, (measure, scale) in found.items() if measure is not None}
     store.complete(job.config, job.folder, measures, callback)
     return store.read(job.folder)
-
-
-def _measure(name: str, scale: Scale, folder: Path) -> dict[str, Any]:
-    measure = find(name).measure
-    assert measure is not None, "the job says so"
-    return measure(folder, scale)
 
 
 def render(planned: Plan) -> Path:

@@ -32,7 +32,7 @@ from deeppc.training.pool import Retry
 if TYPE_CHECKING:
     from deeppc.training.builder import Parts
 
-CELLS = "cells"
+CELLS, EXTRA = "cells", "extra.json"
 OUTCOME, MEASURED = "outcome.json", "measured-"
 KEPT_WEIGHTS = 20_000_000  # bytes: larger weights are removed once everything asked for is measured
 Status = Literal["missing", "unfinished", "finished", "diverged", "failed"]
@@ -65,6 +65,7 @@ class Store:
 
     def __init__(self, out: Path, records: Path | None = None) -> None:
         self.cells = out / CELLS
+        self._folders = [out] if records is None else [out, records]
         self._recorded = _index(records) if records is not None else {}
         self._runs = _index(self.cells)
 
@@ -83,6 +84,11 @@ class Store:
             return run.folder
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
         return self.cells / f"{config.dataset}-{config.model}-{config.algorithm}-{digest}-{config.seed}"
+
+    def extra(self, name: str) -> dict[str, Any]:
+        """Return what a recipe left beside its trainings in the folder called ``name``."""
+        found = [path for folder in self._folders if (path := folder / name / EXTRA).exists()]
+        return read_json(found[0]) if found else {}
 
     def update(self, config: TrainConfig) -> None:
         """Read the run folder of ``config`` again."""
@@ -183,7 +189,7 @@ def keep_records(out: Path, to: Path) -> tuple[int, int]:
         if run.over and (old is None or run.measured.keys() - old.measured.keys()):
             there[key] = _copy(run, to / run.folder.name if old is None else old.folder)
             written += 1
-    for extra in sorted(out.glob("*/extra.json")):
+    for extra in sorted(out.glob(f"*/{EXTRA}")):
         write_text(to / extra.parent.name / extra.name, extra.read_text(encoding="utf-8"))
     return written, len(there)
 

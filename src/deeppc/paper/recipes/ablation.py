@@ -3,9 +3,6 @@
 Grid: {BP, PC, iPC, PC+S, PC+F, iPC+S, PC+S+F} x {VGG5, VGG7, VGG10, ResNet10, ResNet18} x {CIFAR-10, CIFAR-100},
 without normalisation (at the scale of a workstation with BF). At paper scale 350 runs, of 50 epochs at most; those of
 `accuracy` without BF are among them.
-
-Expect: F alone saves the VGGs but not the ResNets, S alone the ResNets from collapse; PC needs both to reach BP, iPC
-only S.
 """
 
 from __future__ import annotations

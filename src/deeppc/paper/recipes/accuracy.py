@@ -4,9 +4,6 @@ Grid: {BP, PC, iPC, iPC+S, PC+S+F} x {VGG5, VGG7, VGG10, ResNet10, ResNet18} x {
 each with and without BatchNorm freezing (for BP it is plain BatchNorm), of which the better one is reported. The paper
 takes the better one on the test set; here it is taken on whatever selects the epoch. At paper scale 750 runs, of 50
 epochs at most. At the scale of a workstation all have BF: 60 runs, and 13 of one seed; about 9 core-hours a seed.
-
-Expect: BP, iPC+S and PC+S+F within a point of each other in every net; PC and iPC worse with every layer, and lost in
-ResNet18.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Grid: {iPC+S, PC+S+F} x {ResNet10, ResNet18} x {with, without auxiliary nodes} on CIFAR-10. At paper scale 40 runs, of
 50 epochs at most. The paper's bars have no numbers; its text gives 64 % as the most that a ResNet18 reaches without.
-
-Expect: a drop in ResNet10, a large one in ResNet18, where energy on the skip paths is far ahead of the wave.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Grid: VGG10 on CIFAR-10 with {none, BN, BN without affine, BF without affine, BF} x {PC+S+F, iPC+S}; and BF against
 none for {BP, PC, iPC, PC+F, iPC+S, PC+S+F} x {VGG5, VGG7, VGG10, ResNet10}. At paper scale 270 runs, of 50 epochs at
 most; most of them belong to `accuracy` as well.
-
-Expect: BN breaks the training (24 % in the paper), affine or not; BF helps PC+S+F and is of mixed use to others.
 """
 
 from __future__ import annotations

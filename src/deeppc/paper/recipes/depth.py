@@ -3,8 +3,6 @@
 Grid: {BP, PC, iPC, PC+S, PC+F, PC+S+F, iPC+S} x {VGG5, VGG7, VGG10} on CIFAR-10, each but BP with and without CN. At
 paper scale 195 runs, of 50 epochs at most. The paper's figure has no numbers; those without CN are in its appendix's
 table without BF.
-
-Expect: PC and iPC fall with depth, the proposed methods rise; CN helps where there is no forward update.
 """
 
 from __future__ import annotations

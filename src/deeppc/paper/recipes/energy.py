@@ -6,8 +6,6 @@ of their settings, so that nothing differs but S. Share of the energy by node ov
 accuracy, as in the paper; then, which the paper lacks, the cosine of each layer's update with backprop's, how far the
 training has moved each layer's weights, and the energy by layer and inference step of one batch in the trained network.
 At paper scale 30 runs of 50 epochs (one seed, no early stop, as there).
-
-Expect: under PC the first layers hold many orders of magnitude less energy than the output; S lifts them.
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ def _moved(run: Record) -> dict[str, float]:
     return {v: _log10(distance) for v, distance in run.measured["energy"]["moved"].items()}
 
 
-def measure(folder: Path, scale: Scale) -> dict[str, Any]:
+def measure(scale: Scale, folder: Path) -> dict[str, Any]:
     """Return how far each layer's weights have moved; and, but for bp, which has no inference, the energy by node and
     inference step of the first batch in the trained network."""
     import torch

@@ -4,9 +4,6 @@ Grid: VGG10 on CIFAR-10, trained without the forward update (PC+S), with it (PC+
 layers only (the settings of PC+S+F, not tuned again, as in the paper). The paper does not name the algorithm of its
 first table; PC+S differs from the second in F alone. Rows are epochs at 10, 30, 50, 70 and 90 % of the training. At
 paper scale 3 runs of 50 epochs.
-
-Expect: in the paper thousands at the output without F, about ten with it. (By definition, F makes the output's ratio
-2 / (n sqrt(MSE)): see docs/diagnostics.md.)
 """
 
 from __future__ import annotations
@@ -80,7 +77,8 @@ RECIPE = Recipe(
     name="gap",
     shows="Gap ratio: drift of the activities over the energy that is learnt from",
     paper=("Appendix tables of gap ratios (3)",),
-    expect="In the paper the output has thousands without F, and about ten with it.",
+    expect="In the paper the output has thousands without F, and about ten with it. By definition, F makes the "
+    "output's ratio 2 / (n sqrt(MSE)): see docs/diagnostics.md.",
     cells=cells,
     tables=tables,
     plots=plots,

@@ -5,8 +5,6 @@ six corruptions (the paper does not name its six) at levels 0.1 to 0.5. Range of
 and, which the paper lacks, accuracy and adaECE for each corruption. Logits are divided by a temperature that is fitted
 on clean held-out images (if all were trained on: on the clean test images). At paper scale 20 runs, of 50 epochs at
 most.
-
-Expect: no worse calibration with F than without, nor than BP.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def cells(scale: Scale) -> list[Cell]:
     ]
 
 
-def measure(folder: Path, scale: Scale) -> dict[str, Any]:
+def measure(scale: Scale, folder: Path) -> dict[str, Any]:
     """Return temperature, and accuracy and adaECE on clean images and under every corruption."""
     from deeppc.data import Batches, Split
     from deeppc.diagnostics.calibration import ada_ece, answers, fit_temperature

@@ -2,8 +2,6 @@
 
 Grid: {BP, PC, PC+D, PC+S, PC+F (fixed), PC+L+F, PC+D+F, PC+S+F} x {VGG5, VGG7, VGG10} x {plain, BF} x {CIFAR-10,
 CIFAR-100}. The main text's table is the column VGG10 of the four with F. At paper scale 480 runs, of 50 epochs at most.
-
-Expect: with F in VGG10 the order fixed < linear < exponential < spiking; little difference in shallow nets.
 """
 
 from __future__ import annotations

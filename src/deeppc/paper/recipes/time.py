@@ -3,8 +3,6 @@
 `deeppc bench` on this machine, beside the ratios of the paper's seconds per epoch on an H100. No training: minutes. A
 net that has been measured is not measured again; delete extra.json in the result's folder to start over. Measure on a
 machine that does nothing else.
-
-Expect: S and F cost nothing on top of PC; with alpha = 0 a step costs what backprop's does.
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from typing import Any
 from deeppc.files import read_json, write_json
 from deeppc.paper import published
 from deeppc.paper.matrix import Entry, Matrix
-from deeppc.paper.recipe import EXTRA, Evidence, Plot, Recipe
+from deeppc.paper.recipe import Evidence, Plot, Recipe
 from deeppc.paper.scales import Scale
+from deeppc.paper.store import EXTRA
 
 NETS = ("VGG5", "VGG7", "VGG10", "ResNet10", "ResNet18")
 

@@ -2,8 +2,6 @@
 
 Grid: {BP, PC, PC+D, PC+S, PC+D+F, PC+S+F, iPC+S} x {VGG15 plain, with BF (BP: with plain BatchNorm)}. At paper scale 70
 runs on Tiny ImageNet, of 50 epochs at most. At smaller scales CIFAR-10 stands in, so that only the order compares.
-
-Expect: BF lifts PC+S+F to BP's level; iPC+S is best without it; the decays and S alone are lost.
 """
 
 from __future__ import annotations
