@@ -34,10 +34,9 @@ class Batch:
         net: Graph,
         inputs: Tensor,
         targets: Tensor,
-        loss: str = "squared_error",
-        *,
-        optimizer: Optimizer | None = None,
-        observe: Observer | None = None,
+        loss: str,
+        optimizer: Optimizer | None,
+        observe: Observer | None,
     ) -> None:
         if isinstance(optimizer, LBFGS):
             raise ValueError("LBFGS needs a loss to evaluate again; predictive coding gives gradients only")
@@ -88,7 +87,7 @@ class Batch:
         """
         self.energy[v] = self._energy(v, eps, prediction)
         weights = self.parameters[v] if pi else ()
-        pulls, gradients = self.state.pull_back(v, eps, parents, weights, prediction=prediction)
+        pulls, gradients = self.state.pull_back(v, eps, parents, weights, prediction)
         scale = -pi * self.gain.get(v, 1.0) / (self.state.batch * self.beta)
         for weight, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:

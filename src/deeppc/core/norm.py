@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 
 
 def thaw(module: nn.Module) -> nn.Module:
-    """Let every prediction move the running statistics of the norm layers in ``module``: the plain-BN baseline."""
+    """Let every prediction move the running statistics of the norm layers in ``module``, and return it."""
     for layer in module.modules():
         if isinstance(layer, _NormBase):
             layer.thawed = True  # type: ignore[assignment]

@@ -33,6 +33,8 @@ from deeppc.core.graph import INPUT, Graph
 from deeppc.core.norm import Draws, freezable, frozen
 
 Scale = float | Tensor
+Names = Sequence[str]
+Weights = Sequence[nn.Parameter]
 Observer = Callable[[int, "State"], None]
 
 
@@ -85,7 +87,7 @@ class State:
                 self.mu0[v] = self.mu0[v].clone()  # a learnt constant, which iPC changes in place
             if v in keep:
                 self.kept[v] = prediction
-        self.response0 = reuse.widened(self._response(net.output, self.mu0[net.output]))
+        self.response0 = reuse.widened(energies.respond(self.mu0[net.output], loss))
         ends = {v: (self.mu0[v], *map(self.activity, net.parents[v])) for v in net.nodes}
         self._large = reuse.largest({v: sum(x.numel() for x in tensors) for v, tensors in ends.items()})
 
@@ -140,22 +142,21 @@ class State:
         return Prediction(mu, parents)
 
     def error(self, v: str) -> Tensor:
-        """``eps_v = x_v - mu_v = d_v - (mu_v - mu0_v)``; the second term is exactly 0 where nothing disturbed it."""
+        """``eps_v = x_v - mu_v = d_v - (mu_v - mu0_v)``; the second term is exactly 0 where nothing disturbed it.
+
+        Under cross-entropy the output's ``mu`` is its softmax.
+        """
         d = self.d.get(v)
         if self.undisturbed(v):
             return torch.zeros_like(self.mu0[v]) if d is None else d
-        before = self.response0 if v == self.net.output else self.mu0[v]
-        eps = reuse.widened(before) - self._response(v, self.predict(v).mu.detach())
+        mu0, mu = self.mu0[v], self.predict(v).mu.detach()
+        if v == self.net.output:
+            mu0, mu = self.response0, energies.respond(mu, self._loss)
+        eps = reuse.widened(mu0) - mu
         return eps if d is None else eps.add_(d)
 
     def pull_back(
-        self,
-        v: str,
-        eps: Tensor,
-        parents: Sequence[str] = (),
-        weights: Sequence[nn.Parameter] = (),
-        *,
-        prediction: Prediction | None = None,
+        self, v: str, eps: Tensor, parents: Names = (), weights: Weights = (), prediction: Prediction | None = None
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """``J^T eps`` by the activities of ``parents`` and by ``weights``, through one prediction of ``v``.
 
@@ -206,6 +207,3 @@ class State:
         for v in nodes:
             self._new_weights.add(v)
             self.predictions.pop(v, None)
-
-    def _response(self, v: str, mu: Tensor) -> Tensor:
-        return energies.respond(mu, self._loss) if v == self.net.output else mu

@@ -66,18 +66,13 @@ class Algorithm(ABC):
 
     or ``algo.step(net, images, labels, optimizer)``, which also does iPC, where weights move at every inference step.
 
-    A family declares:
-
-    ``family``           its name.
-    ``suffixes``         what ``+s`` etc. mean: values of fields, by suffix. Such fields are not among its options.
-    ``searched``         search spaces of training settings that depend on the family (e.g. ``lr_w``).
-    ``updates_weights``  whether ``run`` steps the optimiser itself.
+    A family declares the following, and its options.
     """
 
-    family: ClassVar[str]
-    suffixes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    searched: ClassVar[Mapping[str, str]] = {}
-    updates_weights: ClassVar[bool] = False
+    family: ClassVar[str]  # its name
+    suffixes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # fields that +s etc. set; they are no options then
+    searched: ClassVar[Mapping[str, str]] = {}  # search spaces of training settings that depend on the family (lr_w)
+    updates_weights: ClassVar[bool] = False  # whether run() steps the optimiser itself
 
     loss: Literal["squared_error", "cross_entropy"] = option("squared_error", "Energy of the output node.")
 
@@ -162,7 +157,7 @@ class Algorithm(ABC):
 
         from deeppc.core.batch import Batch
 
-        batch = Batch(net, inputs, targets, self.loss, optimizer=optimizer, observe=observe)
+        batch = Batch(net, inputs, targets, self.loss, optimizer, observe)
         with torch.no_grad():
             self.run(batch)
             return batch.result()
@@ -181,8 +176,8 @@ def register(family: Family) -> Family:
     if taken.__qualname__ != family.__qualname__:
         raise ValueError(f"the family {family.family!r} is {taken.__qualname__} already: choose another name")
     for other in FAMILIES.values():
-        for name, declaration in _own_options(other).items():
-            if other is not taken and _differ(declaration, declared(family).get(name, declaration)):
+        for name, o in _own_options(other).items():
+            if other is not taken and declared(family).get(name, o) != o:
                 raise ValueError(f"option {name!r} of {family.family!r} is not that of {other.family!r}: rename it")
     FAMILIES[family.family] = family
     _known_options.cache_clear()
@@ -255,7 +250,3 @@ def _read(spec: str) -> tuple[type[Algorithm], dict[str, Any]]:
 
 def _hold(needs: Mapping[str, Any], algorithm: Algorithm) -> bool:
     return all(getattr(algorithm, name) == value for name, value in needs.items())
-
-
-def _differ(a: Option, b: Option) -> bool:
-    return (a.type, a.default, a.least, a.above, a.most) != (b.type, b.default, b.least, b.above, b.most)
