@@ -55,7 +55,7 @@ def test_a_function_in_a_file_gets_the_settings_it_accepts(file):
     assert net(torch.zeros(2, 3, 4)).shape == (2, 5)
     assert net.nodes["1"][1].out_features == 4
     assert sys.path == path
-    assert build(f"{file}:fixed", width=0.25)(torch.zeros(2, 3, 4)).shape == (2, 3)
+    assert build(f"{file}:fixed", activation="one of its own")(torch.zeros(2, 3, 4)).shape == (2, 3)
 
 
 def test_a_function_that_takes_all_settings_gets_them(file):

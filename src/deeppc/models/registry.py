@@ -62,8 +62,10 @@ def _accepted(builder: Builder, settings: dict[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(builder).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return settings
-    style = Style(**{key: value for key, value in settings.items() if key != "aux"})
-    return {key: value for key, value in {**settings, "style": style}.items() if key in parameters}
+    accepted = {key: value for key, value in settings.items() if key in parameters}
+    if "style" in parameters:  # else the function judges for itself: its activations need not be ours
+        accepted["style"] = Style(**{key: value for key, value in settings.items() if key != "aux"})
+    return accepted
 
 
 def _build_from_file(spec: str, settings: dict[str, Any]) -> Graph:
