@@ -29,8 +29,12 @@ CHANGES = {
     "time": {"batch_size": 4, "rounds": 1},
 }
 PART = {  # enough to see it run
+    "ablation": "* PC+? VGG5",
+    "accuracy": "* [BP][PC] VGG5*",
+    "auxiliary": "* PC+S+F *",
+    "energy": "* [BP][PC] VGG5",
     "alpha": "*VGG5 PC+S+F",
-    "batchnorm": "* PC+S+F *",
+    "batchnorm": "* PC+S+F *BF*",
     "depth": "* iPC+S *",
     "readings": "*initial*stored x1",
     "schedules": "* PC+?+F *",
@@ -93,7 +97,7 @@ def accuracies_are_those_of_the_runs(planned, content):
 
 def the_better_of_with_and_without_bf_is_chosen_on_held_out_images(planned, content):
     evidence = planned.evidence()
-    for entry in content["tables"][0]["entries"]:
+    for entry in (entry for entry in content["tables"][0]["entries"] if entry["values"]):
         plain, bf = (evidence.place("cifar10", entry["row"], column).runs[0] for column in ("VGG5", "VGG5 BF"))
         better = bf if bf.result["validation_accuracy"] > plain.result["validation_accuracy"] else plain
         assert entry["values"] == [100 * better.result["test_accuracy"]]

@@ -245,12 +245,12 @@ def _facts(content: Mapping[str, Any]) -> dict[str, str]:
     machine = p["machine"]
     known = {
         "trained": f"{t['first']} to {t['last']}, threads in each run: {' or '.join(map(str, t['threads']))}",
-        "by": ", ".join(f"`{command}`" for command in t["commands"]),
+        "by": ", ".join(t["commands"]),
         "at commit": ", ".join(t["commits"]) or "not in git",
         "time": f"{runs['seconds'] / 3600:.2f} hours of training in {runs['over']} runs",
     }
     return (known if t["first"] else {}) | {
-        "tables and figures": f"{p['written']}, by `{p['command']}`",
+        "tables and figures": f"{p['written']}, by {p['command']}",
         "commit": _commit(p["git"]),
         "versions": ", ".join(f"{name} {version}" for name, version in p["versions"].items()),
         "machine": f"{machine['accelerator'] or machine['processor']}, {machine['cores']} cores",
