@@ -220,3 +220,5 @@ def test_a_family_may_be_defined_again_and_its_options_are_known_at_once(monkeyp
     for default in (1.0, 2.0):
         register(family("again", ("mine", default)))
         assert options_for("again")["mine"].default == known_options()["mine"].default == default
+    register(family("third", ("strength", 1.0)))  # to be told from toy's by its help and search space only
+    assert options_for("third")["strength"] != options_for("toy")["strength"]

@@ -24,7 +24,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -168,7 +168,7 @@ Family = TypeVar("Family", bound=type[Algorithm])
 
 
 def register(family: Family) -> Family:
-    """Class decorator: make a family known by its name. Options that families share must be declared alike.
+    """Class decorator: make a family known by its name. Options that families share have one type, default and range.
 
     A class of the same name (run again in a notebook, say) replaces its earlier self.
     """
@@ -177,7 +177,9 @@ def register(family: Family) -> Family:
         raise ValueError(f"the family {family.family!r} is {taken.__qualname__} already: choose another name")
     for other in FAMILIES.values():
         for name, o in _own_options(other).items():
-            if other is not taken and declared(family).get(name, o) != o:
+            mine = declared(family).get(name, o)
+            shared = replace(mine, help=o.help, needs=o.needs, unless=o.unless, search=o.search)  # these may differ
+            if other is not taken and shared != o:
                 raise ValueError(f"option {name!r} of {family.family!r} is not that of {other.family!r}: rename it")
     FAMILIES[family.family] = family
     _known_options.cache_clear()
