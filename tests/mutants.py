@@ -150,6 +150,11 @@ def changes(node: ast.AST, *, is_statement: bool) -> Iterator[ast.AST]:
     """The nodes that may be put in the place of ``node``."""
     changed = copy.deepcopy(node)
     match changed:
+        case ast.Compare(ops=[ast.Lt() | ast.Gt() as op], comparators=[ast.Constant(value=float())]):
+            changed.ops = [
+                ast.Gt() if isinstance(op, ast.Lt) else ast.Lt()
+            ]  # the very edge of a tolerance is never met
+            yield changed
         case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
             changed.ops = [COMPARISONS[type(op)]()]
             yield changed
