@@ -17,9 +17,10 @@ from deeppc.cli import main as cli
 from deeppc.cli import tools
 from deeppc.cli.common import given_flags
 from deeppc.cli.train import Train
+from deeppc.core.algorithms import options_for
 from deeppc.runs.folder import RunFolder
 from deeppc.training import TrainConfig
-from deeppc.training.config import flag, layered, settings, to_table
+from deeppc.training.config import FIELDS, flag, layered, to_table
 
 TINY = [
     *("--model", "mlp", "--width", "0.05", "--limit", "60", "--batch-size", "24"),
@@ -58,7 +59,9 @@ def test_help_waits_for_no_torch() -> None:
 def test_help_explains_every_flag_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert exits(["train", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    names = [flag(name) for name in settings()] + ["--config", "--json"]
+    options = set(vars(Train().settings))  # as they were when the command line was imported, without later families
+    assert {*FIELDS, *options_for("pc+s+f"), *options_for("pc+d")} <= options
+    names = [flag(name) for name in options] + ["--config", "--json"]
     places = sorted((text.index(f" {name} " if f" {name} " in text else f" {name},"), name) for name in names)
     for (start, name), (end, _) in zip(places, [*places[1:], (len(text), "")], strict=True):
         assert "(default: " in text[start:end], name
