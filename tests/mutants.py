@@ -151,9 +151,7 @@ def changes(node: ast.AST, *, is_statement: bool) -> Iterator[ast.AST]:
     changed = copy.deepcopy(node)
     match changed:
         case ast.Compare(ops=[ast.Lt() | ast.Gt() as op], comparators=[ast.Constant(value=float())]):
-            changed.ops = [
-                ast.Gt() if isinstance(op, ast.Lt) else ast.Lt()
-            ]  # the very edge of a tolerance is never met
+            changed.ops = [ast.Gt() if isinstance(op, ast.Lt) else ast.Lt()]  # nothing meets the edge of a tolerance
             yield changed
         case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
             changed.ops = [COMPARISONS[type(op)]()]

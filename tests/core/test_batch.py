@@ -78,7 +78,8 @@ def test_what_a_module_may_not_do_is_said_with_its_node():
 def test_under_cross_entropy_a_target_is_a_distribution():
     net, algo = mlp(2), PC(loss="cross_entropy")
     x, _ = batch(net, dtype=torch.float32)
-    algo.gradients(net, x, torch.full((5, 3), 1 / 3))
+    for good in (torch.full((5, 3), 1 / 3), torch.eye(3)[[0, 1, 2, 0, 1]]):
+        assert algo.gradients(net, x, good).logits.shape == good.shape
     for bad in (torch.full((5, 3), 1.0), torch.tensor([[2.0, -1.0, 0.0]]).expand(5, 3)):
         with pytest.raises(ValueError, match="must be a distribution over classes"):
             algo.gradients(net, x, bad)
