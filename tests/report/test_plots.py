@@ -178,7 +178,7 @@ ODD = {
 @pytest.mark.parametrize("metrics", ODD.values(), ids=ODD)
 def test_odd_runs_are_drawn(metrics):
     for figure in (plots.curves(metrics), plots.energy_shares(metrics), plots.profiles({"x": metrics})):
-        ElementTree.fromstring(plots.svg(figure))
+        assert ElementTree.fromstring(plots.svg(figure)).tag.endswith("svg")
 
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
