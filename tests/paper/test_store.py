@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from deeppc.paper import store
 from deeppc.paper.run import jobs, plan, render
 from deeppc.paper.store import Store, keep_records, read
 from deeppc.runs.folder import RunFolder
@@ -98,13 +99,16 @@ def test_records_are_small_and_name_no_machine(tmp_path):
     RunFolder(folder).best.write_bytes(b"weights")
     manifest = json.loads((folder / "manifest.json").read_text())
     command = ["deeppc", "paper", "run", "gap", "--data-dir", "/secret/data"]
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "command": command}))
+    again = {"command": command, "machine": manifest["machine"]}
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "command": command, "resumed": [again]}))
+    (folder / "outcome.json").write_text(json.dumps({"status": "diverged", "reason": f"see {folder}"}))
     leave(tmp_path / "cells" / "b", to_table(replace(CONFIG, seed=2)), "running")
     assert keep_records(tmp_path, tmp_path / "records") == (1, 1)
     files = sorted((tmp_path / "records").rglob("*.*"))
-    assert {path.name for path in files} == {"manifest.json", "config.toml", "result.json", "measured-gap.json"}
+    names = {"manifest.json", "config.toml", "result.json", "measured-gap.json", "outcome.json"}
+    assert {path.name for path in files} == names
     texts = [path.read_text() for path in files]
-    assert not any("secret" in text or "host" in text for text in texts)
+    assert not any("secret" in text or "host" in text or str(tmp_path) in text for text in texts)
     assert keep_records(tmp_path, tmp_path / "records") == (0, 1)
 
 
@@ -139,3 +143,12 @@ def test_extra_files_of_a_recipe_are_recorded(tmp_path):
     keep_records(tmp_path, tmp_path / "records")
     planned = plan("time", "smoke", tmp_path / "clone", records=tmp_path / "records")
     assert planned.evidence().extra == {"width": 0.03, "cells": []}
+
+
+def test_measurements_survive_a_training_for_another_one(tmp_path, monkeypatch):
+    """Weights that were removed are trained again for a new measurement; what was measured before stays."""
+    monkeypatch.setattr(store, "KEPT_WEIGHTS", 0)
+    config = TrainConfig.of(model="mlp", width=0.05, limit=40, batch_size=20, epochs=1, algorithm="bp", device="cpu")
+    for name in ("a", "b"):
+        store.complete(config, tmp_path / "cell", {name: lambda folder: {"x": 1}}, lambda event: None)
+    assert read(tmp_path / "cell").measured == {"a": {"x": 1}, "b": {"x": 1}}

@@ -139,3 +139,13 @@ def test_what_cannot_be_compared(tiny: MakeConfig, tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text("{}")
     with pytest.raises(RunError, match="is damaged"):
         saved_comparison(tmp_path)
+
+
+def test_a_refused_resume_changes_nothing(tiny: Callable[..., TrainConfig]) -> None:
+    config = tiny("c", algorithm="bp", epochs=1)
+    compare(config, ["bp", "pc"], [0], options={"lr_x": 0.1}, report=False)
+    table = (config.run_dir or Path()) / "comparison.json"
+    before = table.read_text()
+    with pytest.raises(ConfigError, match="lr-x"):
+        compare(replace(config, resume=True), ["bp", "pc"], [0], options={"lr_x": 0.2}, report=False)
+    assert table.read_text() == before

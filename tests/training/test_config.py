@@ -192,3 +192,9 @@ def test_what_may_not_change_is_named(change: dict[str, Any], words: str) -> Non
     begun = to_table(TrainConfig())
     with pytest.raises(ConfigError, match=words):
         require_resumable(begun, {**begun, **change})
+
+
+def test_a_whole_number_and_the_order_of_suffixes_make_no_other_run() -> None:
+    assert TrainConfig(width=1).width == 1.0
+    assert fingerprint(to_table(TrainConfig(width=1))) == fingerprint(to_table(TrainConfig(width=1.0)))  # type: ignore[arg-type]
+    assert canonical(to_table(TrainConfig(algorithm="pc+f+s"))) == canonical(to_table(TrainConfig(algorithm="PC+S+F")))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,16 @@ def chain(outputs: int = 2, seed: int = 1) -> deeppc.Graph:
 def fit(data: Any, *args: Any, net: deeppc.Graph | None = None, **options: Any) -> Any:
     defaults = {"epochs": 2, "batch_size": 32, "device": "cpu", "show": False}
     return deeppc.fit(net or chain(), data, *args, **{**defaults, **options})
+
+
+def stop_at_epoch(number: int) -> Callable[[Event], None]:
+    """Ctrl-C when an epoch is done: what comes next is the first batch of another, or the test."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, EpochDone) and event.metrics["epoch"] == number:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return listen
 
 
 def loader(*tensors: Tensor, **options: Any) -> DataLoader[Any]:
@@ -221,6 +233,63 @@ def test_a_loader_resumes_at_an_epoch_and_says_so(
     assert_same_state(tmp_path / "straight", tmp_path / "broken")
 
 
+def test_a_loader_stopped_between_two_epochs_resumes_to_the_same_bits(tmp_path: Path, assert_same_state: Same) -> None:
+    data = {"train": loader(X, Y, shuffle=True), "validation": loader(X, Y)}
+    fit(data, "bp", run_dir=tmp_path / "straight", epochs=3, report=False)
+    with pytest.raises(Interrupted):
+        fit(data, "bp", run_dir=tmp_path / "broken", epochs=3, callbacks=[stop_at_epoch(2)], report=False)
+    fit(data, "bp", run_dir=tmp_path / "broken", epochs=3, resume=True, report=False)
+    assert_same_state(tmp_path / "straight", tmp_path / "broken")
+
+
+def test_stopped_in_the_last_evaluation_the_current_weights_are_kept(tmp_path: Path, assert_same_state: Same) -> None:
+    """Not the selected ones, which the network has by then: more epochs start from where the training was."""
+    data, options = ((X, CLASSES), (X, CLASSES)), {"schedule_epochs": 2, "patience": None, "report": False}
+    fast = lambda weights: torch.optim.AdamW(weights, lr=3e-2)  # noqa: E731
+    fit(data, "bp", epochs=5, optimizer=fast, run_dir=tmp_path / "whole", **options)
+    with pytest.raises(Interrupted):
+        fit(data, "bp", epochs=3, optimizer=fast, run_dir=tmp_path / "a", callbacks=[stop_at_epoch(3)], **options)
+    fit(data, "bp", epochs=5, optimizer=fast, run_dir=tmp_path / "a", resume=True, **options)
+    assert_same_state(tmp_path / "whole", tmp_path / "a")
+
+
+def test_an_optimiser_that_is_used_again_has_the_rates_of_the_run(tmp_path: Path) -> None:
+    def rates(name: str, *stops: Callable[[Event], None]) -> list[float]:
+        net = chain()
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+        options = {"net": net, "optimizer": optimizer, "epochs": 4, "run_dir": tmp_path / name, "report": False}
+        for stop in stops:
+            with pytest.raises(Interrupted):
+                fit((X, CLASSES), "bp", callbacks=[stop], **options)
+        fit((X, CLASSES), "bp", resume=bool(stops), **options)
+        return [line["lr_w"] for line in RunFolder(tmp_path / name).metrics()]
+
+    assert rates("a", stop_at_epoch(2)) == rates("b")
+
+
+def test_another_score_does_not_resume_a_run(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        fit((X, SOFT), "bp", run_dir=tmp_path / "a", callbacks=[stop_at_epoch(1)], report=False)
+    with pytest.raises(ConfigError, match="scored by accuracy, not by mse"):
+        fit((X, SOFT), "bp", run_dir=tmp_path / "a", resume=True, targets="values")
+    assert RunFolder(tmp_path / "a").status == "interrupted"
+
+
+def test_targets_of_a_loader_have_the_shape_that_tensors_would_have() -> None:
+    values = Y[:, 0]
+    scores = [
+        fit((loader(X, values[:, None]), loader(X, test)), "bp", net=chain(1)).test_mse for test in (values, Y[:, :1])
+    ]
+    assert scores[0] == scores[1]
+    with pytest.raises(DataError, match=r"of the shape \(20, 1\)"):
+        fit((loader(X, CLASSES), loader(X, CLASSES[:, None])), "bp")
+
+
+def test_a_score_that_is_no_number_is_beaten_by_any() -> None:
+    assert METRICS["values"].better(0.1, float("nan"))
+    assert not METRICS["values"].better(float("nan"), 0.1)
+
+
 @pytest.mark.parametrize(("every", "exponents"), [("epoch", [0, 1, 2]), ("batch", [3, 7, 11])])
 def test_schedulers_are_stepped_when_they_ask(every: Any, exponents: list[int], tmp_path: Path) -> None:
     """108 samples in batches of 32: 4 steps an epoch."""
@@ -289,7 +358,11 @@ def test_a_finished_run_gives_its_result_and_its_weights(tmp_path: Path) -> None
     [
         ("qc", {}, "unknown algorithm 'qc'"),
         ("bp", {"select": "test"}, "select is 'test', but the data has no test part"),
-        ("bp", {"epochs": 0}, "must be at least 1"),
+        ("bp", {"epochs": 0}, "must be a whole number at least 1"),
+        ("bp", {"patience": 0}, "patience is 0"),
+        ("bp", {"select": "val"}, "choose validation, test or last"),
+        ("bp", {"precision": "fp16"}, "choose fp32 or bf16"),
+        ("bp", {"scheduler": lambda o: schedulers.ConstantLR(o), "scheduler_every": "step"}, "choose epoch or batch"),
         ("bp", {"optimizer": torch.optim.LBFGS}, "not LBFGS"),
         ("bp", {"targets": "value"}, "unknown kind of targets 'value': did you mean 'values'"),
     ],

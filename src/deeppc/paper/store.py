@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,7 +151,10 @@ def _complete(config: TrainConfig, folder: Path, measures: Mapping[str, Measure]
     if found.status == "diverged" or (found.status == "finished" and not missing):
         return
     if found.status == "finished" and not run.best.exists():
-        shutil.rmtree(folder)  # the weights to measure were removed: the same training gives the same again
+        # The weights to measure were removed: the same training gives the same again. Measurements stay; the manifest,
+        # without which there is no run, goes last.
+        for path in (run.result_path, run.metrics_path, run.checkpoint, run.manifest_path):
+            path.unlink(missing_ok=True)
     train(replace(config, run_dir=folder, resume=run.holds_run), callback, report=False)
     for name, measure in missing.items():
         write_json(folder / f"{MEASURED}{name}.json", measure(folder))
@@ -198,14 +200,23 @@ def _copy(run: Record, to: Path) -> Record:
     source, kept = RunFolder(run.folder), RunFolder(to)
     for path in (source.metrics_path, source.result_path, run.folder / OUTCOME):
         if path.exists():
-            write_text(to / path.name, path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            for form in (str(run.folder.resolve()), str(run.folder)):  # messages name the folder
+                text = text.replace(form, run.folder.name)
+            write_text(to / path.name, text)
     for name, content in run.measured.items():
         write_json(to / f"{MEASURED}{name}.json", content)
     if source.config_path.exists():
         lines = source.config_path.read_text(encoding="utf-8").splitlines()
         kept.write_config("".join(f"{line}\n" for line in lines if not line.startswith("data_dir")))
-    machine = {key: value for key, value in run.manifest["machine"].items() if key != "host"}
     settings = {key: value for key, value in run.manifest["config"].items() if key != "data_dir"}
-    command = [Path(word).name if word.startswith("/") else word for word in run.manifest["command"]]
-    kept.write_manifest({**run.manifest, "config": settings, "machine": machine, "command": command})
+    resumed = [_nameless(again) for again in run.manifest.get("resumed", [])]
+    kept.write_manifest({**_nameless(run.manifest), "config": settings, "resumed": resumed})
     return read(to)
+
+
+def _nameless(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what names this machine: its host name and absolute paths."""
+    machine = {key: value for key, value in manifest["machine"].items() if key != "host"}
+    command = [Path(word).name if word.startswith("/") else word for word in manifest["command"]]
+    return {**manifest, "machine": machine, "command": command}

@@ -14,7 +14,7 @@ from typing import Any
 from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.files import unused, write_json, write_text
 from deeppc.report.tables import Table, mean_and_deviation
-from deeppc.runs.folder import ComparisonFolder
+from deeppc.runs.folder import ComparisonFolder, RunFolder
 from deeppc.training.config import (
     FIELDS,
     TrainConfig,
@@ -139,6 +139,9 @@ def compare(
             )
         require_resumable(_shared(folder.table()["config"]), _shared(to_table(config)))
     comparison = Comparison(folder.path, config, tuple(seeds), [Row(a) for a in algorithms], options)
+    for begun in (_config(comparison, algorithm, seed) for algorithm in algorithms for seed in seeds):
+        if begun.resume and begun.run_dir is not None:  # refuse before anything is written
+            require_resumable(RunFolder(begun.run_dir).config(), to_table(begun))
     comparison.write()
     total = len(algorithms) * len(seeds)
     for number, (seed, row) in enumerate(((s, r) for s in seeds for r in comparison.rows), start=1):
@@ -194,10 +197,13 @@ def _run(comparison: Comparison, algorithm: str, seed: int, callback: Callback, 
     """Run one: from the start, or what is left of it (of a finished one: nothing)."""
     from deeppc.training.builder import train
 
+    return train(_config(comparison, algorithm, seed), callback, report=report)
+
+
+def _config(comparison: Comparison, algorithm: str, seed: int) -> TrainConfig:
     folder = ComparisonFolder(comparison.folder).run(f"{algorithm}-{seed}")
     own = meaningful({"algorithm": algorithm, **comparison.config.options, **comparison.options})
-    config = replace(comparison.config, **own, seed=seed, run_dir=folder.path, resume=folder.holds_run)
-    return train(config, callback, report=report)
+    return replace(comparison.config, **own, seed=seed, run_dir=folder.path, resume=folder.holds_run)
 
 
 def _heading(name: str) -> str:

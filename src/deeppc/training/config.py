@@ -111,12 +111,12 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in FIELDS:
-            fitted(name, getattr(self, name))
+            object.__setattr__(self, name, fitted(name, getattr(self, name)))  # 1 and 1.0 are one setting
         means = _options_for(self.algorithm)
-        for name, value in self.options.items():
+        for name in self.options:
             if name not in means:
                 raise ConfigError(_means_nothing(name, self.algorithm))
-            fitted(name, value)
+        object.__setattr__(self, "options", {name: fitted(name, value) for name, value in self.options.items()})
         self.algorithm_object()
 
     @classmethod
@@ -244,6 +244,7 @@ def canonical(table: Mapping[str, Any]) -> dict[str, Any]:
         pass
     else:
         full = {**{name: option.default for name, option in means.items()}, **meaningful(full)}
+        full["algorithm"] = Algorithm.parse(full["algorithm"]).name  # pc+f+s is pc+s+f
     if full["norm"] == "none":
         del full["affine"]
     if full["select"] == "test":

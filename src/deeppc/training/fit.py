@@ -23,7 +23,7 @@ from deeppc.core.algorithms import Algorithm
 from deeppc.core.graph import Graph
 from deeppc.errors import ConfigError
 from deeppc.runs.folder import RunFolder
-from deeppc.training.config import require_resumable
+from deeppc.training.config import fitted, require_resumable
 from deeppc.training.display import display
 from deeppc.training.events import Callback, Finished, Note, together
 from deeppc.training.loop import Loop
@@ -82,7 +82,8 @@ def fit(
                    the mean squared error.
     ``run_dir``    folder for manifest, metrics, checkpoints and report. None: nothing is written.
     ``resume``     resume the run in ``run_dir`` from its last checkpoint, to the same bits; with a ``DataLoader``, from
-                   the start of an epoch. A finished run returns its result at once.
+                   the start of an epoch (to the same bits if it draws from torch's own generator). A finished run
+                   returns its result at once.
     ``diagnostics``, ``checkpoint_every``, ``precision``, ``device``   as the flags of ``deeppc train``.
     ``callbacks``  are called with each event of :mod:`deeppc.training.events`; ``show`` adds the live view.
     ``settings``   a flat table for the manifest instead of the one made from these arguments.
@@ -93,8 +94,21 @@ def fit(
     place = choose_device(device)
     with in_words():
         algorithm = Algorithm.parse(algorithm) if isinstance(algorithm, str) else algorithm
-    if epochs < 1 or batch_size < 1:
-        raise ConfigError(f"epochs is {epochs} and batch_size {batch_size}, but both must be at least 1.")
+    epochs, batch_size, schedule_epochs, seed, limit, patience, precision, checkpoint_every = (
+        fitted(name, value)
+        for name, value in (
+            ("epochs", epochs),
+            ("batch_size", batch_size),
+            ("schedule_epochs", schedule_epochs),
+            ("seed", seed),
+            ("limit", limit),
+            ("patience", patience),
+            ("precision", precision),
+            ("checkpoint_every", checkpoint_every),
+        )
+    )
+    if select not in ("validation", "test", "last"):
+        raise ConfigError(f"select is {select!r}: choose validation, test or last.")
     net = net.to(place)
     held_out = validation if select == "validation" else None
     sources = sources_of(data, batch_size=batch_size, seed=seed, validation=held_out, limit=limit, device=place)
@@ -214,6 +228,8 @@ def _schedule(
     every: Literal["epoch", "batch"],
     horizon: int,
 ) -> Schedule:
+    if every not in ("epoch", "batch"):
+        raise ConfigError(f"scheduler_every is {every!r}: choose epoch or batch.")
     if scheduler is None:
         return PaperSchedule(optimizer, horizon)
     if not isinstance(scheduler, LRScheduler):

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from deeppc.core.algorithms import Algorithm
 from deeppc.core.graph import Graph
-from deeppc.errors import DivergedError, Interrupted, RunError
+from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.runs.folder import ComparisonFolder, RunFolder
 from deeppc.runs.provenance import provenance
 from deeppc.training import checkpoint as checkpoints
@@ -79,6 +79,7 @@ class Loop:
         self.sums = Sums(tuple(self.net.nodes), self.metric, self.device)
         self.best: checkpoints.Tensors = {}
         self.interruption = Interruption()
+        self._under_way = False  # the manifest is this run's; one that could not be resumed stays as it was
         self._saved = self._clock = time.monotonic()
         energy = 0.5 * float(targets.square().flatten(1).sum(1).mean()) if targets.is_floating_point() else 1.0
         self._limit = EXPLODED * max(1.0, energy)
@@ -102,7 +103,8 @@ class Loop:
                         self._close_epoch()
                     return self._finish()
                 except _Stop:
-                    self._save()
+                    if self.progress.batch:  # at the edge of an epoch the last checkpoint already is where it stopped
+                        self._save()
                     raise self._interrupted() from None
 
     def _begin(self) -> None:
@@ -127,6 +129,9 @@ class Loop:
         """Restore the last checkpoint; begin anew if the run was killed before it had one."""
         assert self.folder is not None
         manifest = self.folder.manifest()
+        begun = manifest.get("metric", {}).get("name", self.metric.name)
+        if begun != self.metric.name:
+            raise ConfigError(f"The run was begun with targets scored by {begun}, not by {self.metric.name}.")
         self._use_threads(manifest["machine"]["threads"])
         if self.folder.checkpoint.exists():
             saved = checkpoints.load(self.folder.checkpoint)
@@ -314,6 +319,7 @@ class Loop:
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         if self.folder is not None:
             self.folder.write_manifest({**manifest, "config": dict(self.settings), "status": "running"})
+            self._under_way = True
             if self.named:
                 self.folder.write_config(toml_of(self.settings))
 
@@ -356,7 +362,7 @@ class Loop:
         finally:
             if self.folder is None:
                 self.tell(Ended(None, status))
-            elif self.folder.holds_run:
+            elif self._under_way:
                 self.folder.set_status(status)
                 if self.report:
                     write_report("write_run", self.folder, self.tell)

@@ -50,6 +50,13 @@ class PaperSchedule(Schedule):
         self._optimizer, self._horizon = optimizer, horizon
         self._rates = [group["lr"] for group in optimizer.param_groups]
 
+    def state(self) -> dict[str, Any]:
+        return {"rates": self._rates}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """An optimiser that is used again has the rate that the run before it ended with."""
+        self._rates = state.get("rates", self._rates)
+
     def before_step(self, step: int) -> None:
         for group, lr in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = learning_rate(lr, step, self._horizon)

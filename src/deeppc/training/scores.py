@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ class Metric:
         return self.names[0]
 
     def better(self, value: float, than: float | None) -> bool:
-        return than is None or (value > than if self.higher_is_better else value < than)
+        return than is None or math.isnan(than) or (value > than if self.higher_is_better else value < than)
 
     def text(self, value: float) -> str:
         """``97.3 %`` for an accuracy, or else ``mse 0.1234``."""

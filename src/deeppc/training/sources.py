@@ -35,6 +35,7 @@ class Loader:
 
     def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
         self._loader, self._device = loader, device
+        self.generator: torch.Generator | None = loader.generator
         try:
             self._count = len(loader)
         except TypeError:
@@ -54,8 +55,12 @@ class Loader:
             if not _is_pair(batch):
                 kind = type(batch).__name__
                 raise DataError(f"The DataLoader gives {kind}: expected pairs of tensors (inputs, targets).")
+            targets = batch[1].unsqueeze(1) if batch[1].is_floating_point() and batch[1].dim() == 1 else batch[1]
+            if not targets.is_floating_point() and targets.dim() != 1:
+                shape = tuple(targets.shape)
+                raise DataError(f"The DataLoader gives class indices of the shape {shape}: expected (batch,).")
             if index >= start:
-                yield batch[0].to(self._device), batch[1].to(self._device)
+                yield batch[0].to(self._device), targets.to(self._device)
 
 
 @dataclass(frozen=True)
@@ -109,10 +114,16 @@ def sources_of(
 
 
 def first_batch(source: Source) -> tuple[Tensor, Tensor]:
-    """Return the first batch of the first epoch; torch's random numbers stay as they are."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    """Return the first batch of the first epoch; random numbers, torch's and a loader's own, stay as they are."""
+    own = getattr(source, "generator", None)
+    generators = [torch.default_generator, *([own] if own is not None else [])]
+    states = [generator.get_state() for generator in generators]
+    torch.default_generator.manual_seed(0)
+    try:
         return next(iter(source.epoch(0)))
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
 def _of_tensors(data: Any, parts: Mapping[str, Any]) -> tuple[Dataset, Split | None]:
