@@ -391,3 +391,41 @@ def test_a_family_from_another_file_trains_and_is_compared(tiny: Callable[..., d
     assert (config["algorithm"], config["reach"]) == ("toy", 1)
     with pytest.raises(ConfigError, match=r"--reach means nothing to toy[+]whole"):
         tiny(algorithm="toy+whole", reach=2)
+
+
+@pytest.mark.parametrize(
+    ("net", "data", "algorithm"),
+    [
+        (chain(1), (X, CLASSES), "bp"),
+        (chain(), (X[:, :3], CLASSES), "bp"),
+        (chain(), (X.double(), CLASSES), "bp"),
+        (chain(), (X, Y), deeppc.Algorithm.parse("bp", loss="cross_entropy")),
+    ],
+    ids=["outputs", "inputs", "dtype", "no distribution"],
+)
+def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(
+    net: deeppc.Graph, data: Any, algorithm: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="does not fit the data"):
+        fit(data, algorithm, net=net, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"net": nn.Linear(6, 2)}, "net is Linear"),
+        ({"targets": "values"}, "targets are called 'values'"),
+        ({"scheduler": schedulers.ReduceLROnPlateau}, "give it mode='max'"),
+    ],
+)
+def test_what_would_go_wrong_silently_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        fit((X, CLASSES), "bp", **options)
+
+
+def test_the_optimiser_has_its_rate_back_afterwards() -> None:
+    net = chain()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    fit((X, CLASSES), "bp", net=net, optimizer=optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.1

@@ -56,12 +56,13 @@ class Show:
                 aux=self.aux,
                 affine=self.affine,
             )
+            drawing = drawings.as_text(net, self.in_shape) if self.svg is None else drawings.as_svg(net, self.in_shape)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if self.svg is None:
-            Console().print(drawings.as_text(net, self.in_shape))
+            Console().print(drawing)
         else:
-            write_text(self.svg, drawings.as_svg(net, self.in_shape))
+            write_text(self.svg, str(drawing))
             print(self.svg)
 
 

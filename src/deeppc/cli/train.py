@@ -80,8 +80,8 @@ class Compare:
         base = TrainConfig()
         if (folder := folder_to_resume(self, given)) is not None:
             base, saved_algorithms, saved_seeds, saved_options = saved_comparison(folder)
-            algorithms = algorithms if "algorithms" in given else saved_algorithms
-            seeds = seeds if "seeds" in given else saved_seeds
+            algorithms = list(dict.fromkeys([*saved_algorithms, *(algorithms if "algorithms" in given else ())]))
+            seeds = list(dict.fromkeys([*saved_seeds, *(seeds if "seeds" in given else ())]))
             layers = [(saved_options, ""), *layers]
         own, options = split_options(layers, algorithms, given)
         first: Layer = (dict(zip(["algorithm"], algorithms, strict=False)), "")

@@ -1,6 +1,6 @@
 """Tuned settings that ship with the package: TOML files whose comments say which search they come from.
 
-    deeppc train --preset cifar10-vgg5-pc+s+f        deeppc presets
+    deeppc train --preset cifar10-vgg5-bf-pc+s+f     deeppc presets
 
 A preset has the keys of a config file, but only those that a search decides or that it was made for (data set, network,
 algorithm, width): how long to train, and on how much, is yours to say.

@@ -15,13 +15,15 @@ from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from deeppc.core.algorithms import Algorithm
 from deeppc.core.graph import Graph
-from deeppc.errors import ConfigError
+from deeppc.core.inputs import check, target_for
+from deeppc.diagnostics.contexts import evaluating, untouched
+from deeppc.errors import ConfigError, DataError
 from deeppc.runs.folder import RunFolder
 from deeppc.training.config import fitted, require_resumable
 from deeppc.training.display import display
@@ -29,7 +31,7 @@ from deeppc.training.events import Callback, Finished, Note, together
 from deeppc.training.loop import Loop
 from deeppc.training.result import RunResult, read_result
 from deeppc.training.schedule import PaperSchedule, Schedule, TorchSchedule
-from deeppc.training.scores import metric_for
+from deeppc.training.scores import Metric, metric_for
 from deeppc.training.sources import first_batch, sources_of
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -94,6 +96,10 @@ def fit(
     place = choose_device(device)
     with in_words():
         algorithm = Algorithm.parse(algorithm) if isinstance(algorithm, str) else algorithm
+    if not isinstance(net, Graph) or not isinstance(algorithm, Algorithm):
+        raise ConfigError(
+            f"net is {_name(net)} and algorithm {_name(algorithm)}: expected a deeppc.Graph and an Algorithm."
+        )
     epochs, batch_size, schedule_epochs, seed, limit, patience, precision, checkpoint_every = (
         fitted(name, value)
         for name, value in (
@@ -113,7 +119,9 @@ def fit(
     held_out = validation if select == "validation" else None
     sources = sources_of(data, batch_size=batch_size, seed=seed, validation=held_out, limit=limit, device=place)
     sample = first_batch(sources.train)
+    _require_fitting(net, algorithm, *sample)
     moved = _optimizer(net, optimizer)
+    metric = metric_for(sample[1], targets)
     horizon = min(epochs, schedule_epochs) * len(sources.train)
     notes = []
     if select == "test" and sources.test is None:
@@ -154,9 +162,9 @@ def fit(
             net=net,
             algorithm=algorithm,
             optimizer=moved,
-            schedule=_schedule(moved, optimizer, scheduler, scheduler_every, horizon),
+            schedule=_schedule(moved, optimizer, scheduler, scheduler_every, horizon, metric),
             sources=sources,
-            metric=metric_for(sample[1], targets),
+            metric=metric,
             sample=sample,
             settings=table,
             named=settings is not None,
@@ -206,6 +214,16 @@ def in_words() -> Iterator[None]:
         raise ConfigError(str(error)) from error
 
 
+def _require_fitting(net: Graph, algorithm: Algorithm, inputs: Tensor, targets: Tensor) -> None:
+    """Raise DataError, before anything is written, if the network cannot take the inputs or answer as the targets."""
+    try:
+        with untouched(net, inputs.device), evaluating(net):
+            check(inputs, targets)
+            target_for(targets, net(inputs), distribution=algorithm.loss == "cross_entropy")
+    except (ValueError, RuntimeError) as error:
+        raise DataError(f"The network does not fit the data: {error}.") from error
+
+
 def _optimizer(net: Graph, given: Optimizer | MakeOptimizer | None) -> Optimizer:
     given = given or (lambda weights: torch.optim.AdamW(weights, lr=1e-3, weight_decay=1e-4))
     made = given if isinstance(given, Optimizer) else given(net.parameters())
@@ -227,6 +245,7 @@ def _schedule(
     scheduler: LRScheduler | MakeScheduler | None,
     every: Literal["epoch", "batch"],
     horizon: int,
+    metric: Metric,
 ) -> Schedule:
     if every not in ("epoch", "batch"):
         raise ConfigError(f"scheduler_every is {every!r}: choose epoch or batch.")
@@ -236,6 +255,9 @@ def _schedule(
         scheduler = scheduler(optimizer)
     elif scheduler.optimizer is not given:
         raise ConfigError("The scheduler is of another optimiser: give that one, or functions that make both.")
+    mode = "max" if metric.higher_is_better else "min"
+    if isinstance(scheduler, ReduceLROnPlateau) and (every == "batch" or scheduler.mode != mode):
+        raise ConfigError(f"ReduceLROnPlateau gets the {metric.name} of each epoch: give it mode={mode!r}.")
     return TorchSchedule(scheduler, every)
 
 

@@ -360,6 +360,7 @@ class Loop:
             status = next((name for kind, name in STATUS.items() if isinstance(error, kind)), "failed")
             raise
         finally:
+            self.schedule.end()
             if self.folder is None:
                 self.tell(Ended(None, status))
             elif self._under_way:

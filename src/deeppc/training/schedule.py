@@ -39,6 +39,7 @@ class Schedule:
     def after_step(self) -> None: ...
     def after_epoch(self, score: float) -> None: ...
     def load(self, state: dict[str, Any]) -> None: ...
+    def end(self) -> None: ...
     def state(self) -> dict[str, Any]:
         return {}
 
@@ -54,8 +55,12 @@ class PaperSchedule(Schedule):
         return {"rates": self._rates}
 
     def load(self, state: dict[str, Any]) -> None:
-        """An optimiser that is used again has the rate that the run before it ended with."""
         self._rates = state.get("rates", self._rates)
+
+    def end(self) -> None:
+        """Give the optimiser its rates back: used again, it starts from them."""
+        for group, lr in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = lr
 
     def before_step(self, step: int) -> None:
         for group, lr in zip(self._optimizer.param_groups, self._rates, strict=True):

@@ -76,6 +76,9 @@ def metric_for(targets: Tensor, kind: str = "auto") -> Metric:
     ``kind`` may say instead what targets are: ``classes``, ``soft labels`` or ``values``.
     """
     if kind in METRICS:
+        if targets.is_floating_point() == (kind == "classes") or (kind == "soft labels" and targets.dim() != 2):
+            shape = f"{targets.dtype} of the shape {tuple(targets.shape)}"
+            raise ConfigError(f"targets are called {kind!r}, but are {shape}: leave it out, or name what they are.")
         return METRICS[kind]
     if kind != "auto":
         raise ConfigError(f"unknown kind of targets {kind!r}: {nearest(kind, ['auto', *METRICS])}")
