@@ -105,17 +105,6 @@ class Lock:
             self._file = None
 
 
-def locked(path: Path) -> bool:
-    """Return whether a process holds the lock ``path``."""
-    if not path.exists():
-        return False
-    try:
-        with Lock(path):
-            return False
-    except Busy:
-        return True
-
-
 def _sync_folder(folder: Path) -> None:
     if sys.platform != "win32":  # which cannot open a folder
         handle = os.open(folder, os.O_RDONLY)

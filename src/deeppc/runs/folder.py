@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from deeppc.errors import RunError
-from deeppc.files import Busy, Lock, locked, read_json, replacing, write_json, write_text
+from deeppc.files import Busy, Lock, read_json, replacing, write_json, write_text
 
 
 class RunFolder:
@@ -58,14 +58,9 @@ class RunFolder:
     def status(self) -> str:
         """As in the manifest: running, interrupted, diverged, stopped, failed, finished. Without one: missing.
 
-        After a kill it still says running; :attr:`busy` tells.
+        After a kill it still says running.
         """
         return str(self.manifest().get("status", "failed")) if self.holds_run else "missing"
-
-    @property
-    def busy(self) -> bool:
-        """Whether a process is training here now."""
-        return locked(self.lock)
 
     @contextmanager
     def held(self) -> Iterator[None]:

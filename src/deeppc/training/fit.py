@@ -100,19 +100,12 @@ def fit(
         raise ConfigError(
             f"net is {_name(net)} and algorithm {_name(algorithm)}: expected a deeppc.Graph and an Algorithm."
         )
-    epochs, batch_size, schedule_epochs, seed, limit, patience, precision, checkpoint_every = (
-        fitted(name, value)
-        for name, value in (
-            ("epochs", epochs),
-            ("batch_size", batch_size),
-            ("schedule_epochs", schedule_epochs),
-            ("seed", seed),
-            ("limit", limit),
-            ("patience", patience),
-            ("precision", precision),
-            ("checkpoint_every", checkpoint_every),
-        )
+    epochs, batch_size, schedule_epochs = map(
+        fitted, ("epochs", "batch_size", "schedule_epochs"), (epochs, batch_size, schedule_epochs)
     )
+    seed, limit, patience = map(fitted, ("seed", "limit", "patience"), (seed, limit, patience))
+    fitted("precision", precision)
+    fitted("checkpoint_every", checkpoint_every)
     if select not in ("validation", "test", "last"):
         raise ConfigError(f"select is {select!r}: choose validation, test or last.")
     net = net.to(place)
