@@ -78,7 +78,12 @@ def vgg(classes=4, norm=False):
             nn.Conv2d(i, o, 3, padding=1), *([nn.BatchNorm2d(o)] if norm else []), nn.GELU(), nn.MaxPool2d(2)
         )
 
-    return Chain(block(3, 4), block(4, 6), nn.Flatten(), nn.Linear(24, classes))
+    return line(block(3, 4), block(4, 6), nn.Flatten(), nn.Linear(24, classes))
+
+
+def line(*modules):
+    """A chain in which modules without parameters are nodes, too."""
+    return Graph({str(i + 1): (module, str(i) if i else "input") for i, module in enumerate(modules)})
 
 
 @st.composite
@@ -205,3 +210,22 @@ def backprop(net, images, target, loss="squared_error"):
     if value.requires_grad:
         (value / len(images)).backward()
     return {n: None if p.grad is None else p.grad.clone() for n, p in net.named_parameters()}
+
+
+NETS = {
+    "chain": lambda: mlp(5),
+    "vgg": vgg,
+    "vgg with norms": lambda: vgg(norm=True),
+    "residual with auxiliary nodes": lambda: residual(2, aux=True),
+    "residual without": lambda: residual(2, aux=False),
+    "balanced": lambda: residual(2, aux=False).balance(),
+}
+
+
+def case(net, shape=None):
+    """A network, by name or as it is, and a batch for it: net, images, labels, targets."""
+    if isinstance(net, str):
+        torch.manual_seed(0)
+        net = NETS[net]().double()
+    images, labels = batch(net, shape=shape)
+    return net, images, labels, one_hot(net, images, labels)

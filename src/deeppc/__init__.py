@@ -7,20 +7,44 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deeppc.core.algorithms import Algorithm, Result, register
-    from deeppc.core.graph import Chain, Graph, Sum
+    from deeppc.core.energies import Bernoulli, CrossEntropy, Energy, Gaussian
+    from deeppc.core.graph import Chain, Graph, Latent, Sum
+    from deeppc.core.infer import infer
+    from deeppc.models.from_torch import from_torch
     from deeppc.training.builder import train
     from deeppc.training.config import TrainConfig
     from deeppc.training.fit import fit
 
 __version__ = "0.1.0"
-__all__ = ["Algorithm", "Chain", "Graph", "Result", "Sum", "TrainConfig", "__version__", "fit", "register", "train"]
+__all__ = [
+    "Algorithm",
+    "Bernoulli",
+    "Chain",
+    "CrossEntropy",
+    "Energy",
+    "Gaussian",
+    "Graph",
+    "Latent",
+    "Result",
+    "Sum",
+    "TrainConfig",
+    "__version__",
+    "fit",
+    "from_torch",
+    "infer",
+    "register",
+    "train",
+]
 
 # Imported on first use, so that the command line can answer --help without importing torch.
 _NAMES = {
     **dict.fromkeys(("Algorithm", "Result", "register"), "core.algorithms"),
-    **dict.fromkeys(("Chain", "Graph", "Sum"), "core.graph"),
+    **dict.fromkeys(("Bernoulli", "CrossEntropy", "Energy", "Gaussian"), "core.energies"),
+    **dict.fromkeys(("Chain", "Graph", "Latent", "Sum"), "core.graph"),
+    "infer": "core.infer",
     "TrainConfig": "training.config",
     "fit": "training.fit",
+    "from_torch": "models.from_torch",
     "train": "training.builder",
 }
 _PACKAGES = (

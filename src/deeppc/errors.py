@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -27,6 +28,10 @@ class DataError(UserError):
 
 class RunError(UserError):
     """A run folder that cannot be used: not writable, full, locked, damaged, or without a run."""
+
+
+class OutOfMemory(UserError):  # noqa: N818
+    """The machine, or the accelerator, has not the memory that was asked for. The last checkpoint is kept."""
 
 
 class DivergedError(UserError):
@@ -55,6 +60,30 @@ class Interrupted(UserError):  # noqa: N818 - the user asked for it
         if command == "fit":
             again = f"deeppc.fit(..., run_dir={str(run_dir)!r}, resume=True)"
         super().__init__(f"Stopped {where}; everything is saved. Resume with:  {again}")
+
+
+@contextmanager
+def memory_in_words(doing: str) -> Iterator[None]:
+    """Raise :class:`OutOfMemory` where memory is refused while ``doing`` something: by Python, numpy or torch."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OverflowError) as error:
+        if not is_memory_refused(error):
+            raise
+        raise OutOfMemory(f"There is not enough memory for {doing}: lower the width or the batch size.") from error
+
+
+def is_memory_refused(error: BaseException) -> bool:
+    """Whether an error says that memory was refused. torch raises RuntimeError, with one of several texts."""
+    refused = (
+        "out of memory",
+        "allocate memory",
+        "not enough memory",
+        "size calculation overflowed",
+        "start new thread",
+    )
+    told = isinstance(error, RuntimeError) and any(words in str(error) for words in refused)
+    return told or isinstance(error, MemoryError | OverflowError)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,10 +1,16 @@
 """The benchmark counts right; what it times is not tested, for machines are noisy."""
 
+import io
 import json
 import math
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
 
 import pytest
 import torch
+from rich.console import Console
 
 from deeppc.bench import scaling, steps
 from deeppc.bench.timing import SPECS, profiled
@@ -41,13 +47,12 @@ def test_exponents_of_exact_powers():
 
 
 def test_scaling_from_the_command_line(tmp_path, monkeypatch):
-    cases = [scaling.Case("images", size, 0, batch_size=size, width=0.02) for size in (1, 2)]
-    monkeypatch.setattr(scaling, "CASES", cases)
-    monkeypatch.setattr(scaling, "ALGORITHMS", ("bp", "pc"))
+    tiny = {"width": 0.02, "algorithms": ("bp", "pc")}
+    monkeypatch.setattr(scaling, "CASES", [scaling.Case("images", n, 0, batch_size=n, **tiny) for n in (1, 2)])
     args = ["bench", "--scaling", "--rounds", "1", "--threads", "1", "--out", str(tmp_path / "b")]
     assert cli.main(args) == 0
     points = json.loads((tmp_path / "b" / "scaling.json").read_text())["points"]
-    assert [(p["x"], p["algorithm"]) for p in points] == [(x, a) for x in (1, 2) for a in scaling.ALGORITHMS]
+    assert [(p["x"], p["algorithm"]) for p in points] == [(x, a) for x in (1, 2) for a in ("bp", "pc")]
     assert all(p["milliseconds"] > 0 and p["megabytes"] > 0 for p in points)
     assert {p.name for p in (tmp_path / "b").iterdir()} == {f"scaling.{suffix}" for suffix in SUFFIXES}
 
@@ -65,12 +70,67 @@ def test_a_run_from_the_command_line(tmp_path, capsys):
     assert "vgg5" in (tmp_path / "b" / "bench.md").read_text()
 
 
-@pytest.mark.parametrize("measure", [lambda out: steps.bench(steps.Setting(), out), scaling.bench])
-def test_a_folder_that_cannot_be_written_is_noticed_before_measuring(tmp_path, measure, monkeypatch):
+TINY = steps.Setting(("vgg5",), algorithms=("bp",), width=0.02, batch_size=1, rounds=1, threads=1)
+
+
+@pytest.mark.parametrize("measure", [lambda out: steps.bench(TINY, out), scaling.bench])
+@pytest.mark.parametrize("place", ["file", "file/out", "/proc/out"])
+def test_a_folder_that_cannot_be_written_is_noticed_before_measuring(tmp_path, measure, place, monkeypatch):
     monkeypatch.setattr("torch.set_num_threads", lambda n: pytest.fail("something is measured"))
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot be written to"):
-        measure(tmp_path / "file" / "out")
+        measure(tmp_path / place)
+
+
+def test_a_folder_that_is_lost_while_measuring_does_not_take_the_table_along(tmp_path):
+    (tmp_path / "bench.json").mkdir()
+    with pytest.raises(RunError, match=r"(?s)bench.json could not be written: .*\| vgg5 \| bp \| \d+ \| 1.00 \|"):
+        steps.bench(TINY, tmp_path)
+
+
+def test_the_profiler_is_quiet():
+    """Its library writes to the process's own stderr, and reads its settings once."""
+    code = "import torch\nfrom deeppc.bench.timing import profiled\nprofiled(lambda: torch.ones(3) + 1)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
+
+
+COST = steps.StepCost("resnet18", "pc+s+f, alpha=0", 1234.5, 1.394, 1.301, 2.504, 1.0, 1.141, 0.335, 1.34)
+POINTS = [scaling.Point("levels L of a ResNet, T = L", x, "pc+s+f, alpha=0", 100.0 * x, 50.0 * x) for x in (10, 34)]
+
+
+@pytest.mark.parametrize("table", [steps.as_table([COST]), scaling.as_table(POINTS)], ids=["steps", "scaling"])
+def test_80_columns_hold_every_word_of_the_table(table):
+    out = io.StringIO()
+    Console(file=out, width=80).print(table.rich())
+    printed = out.getvalue().split()
+    for cell in (*table.columns, *table.rows[0]):
+        assert all(word in printed for word in str(cell).split()), cell
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"models": ()}, "there are no networks to measure"),
+        ({"models": ("vgg6",)}, "unknown model 'vgg6'"),
+        ({"algorithms": ("pc",)}, "bp is missing"),
+        ({"algorithms": ("bp", "pcs")}, "unknown algorithm 'pcs': did you mean 'pc'"),
+        ({"rounds": 0}, "rounds is 0, but must be at least 1"),
+    ],
+)
+def test_a_setting_that_cannot_be_measured_is_refused_and_leaves_nothing_behind(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        steps.bench(replace(TINY, **change), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_steps_fewer_than_levels_are_measured_without_a_warning(tmp_path, monkeypatch):
+    case = scaling.Case("T", 2, 0, batch_size=1, T=2, width=0.02, algorithms=("pc+s",))
+    monkeypatch.setattr(scaling, "CASES", [case])
+    monkeypatch.setitem(SPECS, "pc+s", {"lr_x": 0.1, "alpha": 0.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scaling.bench(tmp_path, rounds=1, threads=1)
 
 
 @pytest.mark.parametrize("draw", [steps.draw, scaling.draw])

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from deeppc import presets
 from deeppc.cli import main as cli
-from deeppc.cli import tools
 from deeppc.cli.common import given_flags
 from deeppc.cli.train import Train
 from deeppc.core.algorithms import options_for
@@ -74,7 +74,7 @@ def test_help_explains_every_flag_with_its_default(capsys: pytest.CaptureFixture
         ([], list(cli.COMMANDS)),
         (["--version"], ["deeppc 0."]),
         (["completion", "bash"], ["--lr-x", "complete"]),
-        (["show", "resnet10", "--width", "0.1"], ["10 levels"]),
+        (["show", "resnet10", "--width", "0.1"], ["resnet10 at width 0.1, for samples of 3x32x32", "10 levels"]),
     ],
 )
 def test_what_is_printed(args: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +100,7 @@ def test_what_is_printed(args: list[str], words: list[str], capsys: pytest.Captu
         ("train --preset cifar10-vgg5-bf-bq", "error: There is no preset 'cifar10-vgg5-bf-bq': did you mean"),
         ("train --dataset cifar11", "did you mean 'cifar10'"),
         ("train --dataset cifar10", "cifar10 is not in data"),
+        ("train --dataset fashion-mnist", "data/fashion-mnist nor data/FashionMNIST/raw. Get it with"),
         ("train --epochs 0", "error: epochs is 0, but must be a whole number at least 1."),
         ("train --resume", "error: --resume needs --run-dir"),
         ("train --resume --run-dir nowhere", "error: There is no run to resume in nowhere"),
@@ -107,6 +108,21 @@ def test_what_is_printed(args: list[str], words: list[str], capsys: pytest.Captu
         ("compare --seeds 0,one", "error: --seeds is '0,one', but must be whole numbers"),
         ("compare --resume --run-dir nowhere", "error: There is no comparison to resume"),
         ("show vgg6", "error: unknown model 'vgg6'"),
+        ("show mine.py", "error: mine.py is a file: name the function"),
+        ("show vgg5 --width nan", "error: width is nan, but must be positive"),
+        ("show vgg5 --width 1e400", "error: width is inf, but must be positive"),
+        ("show vgg5 --width 1e6", "error: There is not enough memory"),
+        ("show vgg5 --classes 0", "error: classes is 0, but"),
+        ("show vgg5 --in-shape 3 1 1", "error: images of 1x1 are too small"),
+        ("show vgg5 --no-aux", "error: --no-aux means nothing to vgg5: leave it out."),
+        ("train --width 1e6 --model mlp", "error: mlp at width 1e+06 has weights of"),
+        ("train --dataset cifar10 --data-dir /dev/null", "error: /dev/null is no folder"),
+        ("compare --seeds 1.5", "error: --seeds is '1.5', but must be whole numbers"),
+        ("compare --seeds -1", "error: seed is -1, but must be"),
+        ("bench --threads 999999999999999999999", "error: --threads is 999999999999999999999, but must be at least 1"),
+        ("bench --out /dev/null/x", "error: /dev/null/x cannot be written to: Not a directory."),
+        ("data fetch cifra10", "error: There is no data set 'cifra10': did you mean 'cifar10'?"),
+        ("data fetch cifar10 --data-dir /dev/null/x", "could not be written to /dev/null/x: Not a directory."),
         ("show vgg5 --svg /proc/x.svg", "error: /proc/x.svg could not be written"),
         ("data fetch digits", "error: digits needs no download"),
     ],
@@ -117,19 +133,6 @@ def test_bad_input_gets_words_and_no_traceback(args: str, words: str, capsys: py
     assert words in said.err
     assert "Traceback" not in said.err
     assert not Path("runs").exists()
-
-
-def test_bugs_keep_their_traceback_and_ctrl_c_has_none(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failing(self: tools.Show, given: Any) -> None:
-        raise {"bug": ValueError("a bug"), "stop": KeyboardInterrupt()}[self.model]
-
-    monkeypatch.setattr(tools.Show, "run", failing)
-    with pytest.raises(ValueError, match="a bug"):
-        cli.main(["show", "bug"])
-    assert exits(["show", "stop"]) == 130
-    assert "Interrupted." in capsys.readouterr().err
 
 
 # --- train ---------------------------------------------------------------------------------------------------------
@@ -180,7 +183,8 @@ def test_flags_win_over_the_file_over_the_preset_and_over_the_run_to_resume(repo
     layers = ["--preset", "cifar10-vgg5-bf-ipc", "--config", "my.toml"]
     assert exits(["train", *layers, "--run-dir", "r", "--algorithm", "pc+s", "--alpha", "0.3", "--norm", "none"]) == 0
     config = RunFolder("r").config()
-    assert (config["T"], config["lr_x"], config["momentum_x"]) == (7, 0.07537529919667732, 1.0)  # of the preset
+    preset = presets.load("cifar10-vgg5-bf-ipc").table
+    assert (config["lr_x"], config["momentum_x"]) == (preset["lr_x"], preset["momentum_x"]) != (0.5, 0.0)
     assert (config["model"], config["lr_w"]) == ("mlp", 0.002)  # of the file
     assert (config["algorithm"], config["alpha"], config["norm"]) == ("pc+s", 0.3, "none")  # of the flags
     RunFolder("r").set_status("interrupted")
@@ -217,14 +221,19 @@ def test_given_flags() -> None:
     assert not given_flags(words) & {"lr_w", "resume", "5"}
 
 
-def test_a_network_and_data_of_ones_own(reports: list[Any]) -> None:
+@pytest.mark.parametrize("kind", ["deeppc.Chain", "nn.Sequential"])
+def test_a_network_and_data_of_ones_own(reports: list[Any], capsys: pytest.CaptureFixture[str], kind: str) -> None:
     import numpy as np
 
     Path("mine.py").write_text(
         "import deeppc\nfrom torch import nn\n"
         "def small(classes, in_shape):\n"
-        "    return deeppc.Chain(nn.Sequential(nn.Linear(in_shape[0], 8), nn.Tanh()), nn.Linear(8, classes))\n"
+        f"    return {kind}(nn.Sequential(nn.Linear(in_shape[-1], 8), nn.Tanh()), nn.Linear(8, classes))\n"
+        "def wrong():\n    return nn.Linear(7, 3)\n"
     )
+    assert exits(["show", "mine.py:small", "--in-shape", "1", "4", "6"]) == 0
+    assert exits(["train", "--model", "mine.py:wrong"]) == 2
+    assert "error: mine.py:wrong, for samples of 1x32x32: Linear cannot be called" in capsys.readouterr().err
     x = np.random.default_rng(0).normal(size=(60, 5)).astype("float32")
     np.savez("mine.npz", x_train=x[:40], y_train=x[:40, :2], x_test=x[40:], y_test=x[40:, :2])
     assert exits(["train", "--model", "mine.py:small", "--dataset", "mine.npz", "--epochs", "2"]) == 0

@@ -22,12 +22,14 @@ from deeppc.core.algorithms.pc import PC
     ("spec", "fields"),
     [
         ("bp", {"family": "bp"}),
-        ("pc", {"family": "pc", "schedule": "fixed", "forward": False, "centred": False}),
+        ("pc", {"family": "pc", "schedule": "fixed", "forward": False, "nudging": "none"}),
         ("pc+s+f", {"family": "pc", "schedule": "spiking", "forward": True}),
         ("ipc+s", {"family": "ipc", "schedule": "spiking"}),
         ("pc+d+f", {"schedule": "exponential", "forward": True}),
         ("pc+l", {"schedule": "linear"}),
-        ("pc+s+f+cn", {"centred": True}),
+        ("pc+s+f+cn", {"nudging": "centre"}),
+        ("ipc+nn", {"nudging": "negative"}),
+        ("pc+f+pn", {"nudging": "positive"}),
         ("PC + S + F", {"family": "pc", "schedule": "spiking", "forward": True}),
     ],
 )
@@ -42,14 +44,14 @@ def test_names(spec, fields):
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        ("pc+x", {}, r"unknown algorithm 'pc\+x': choose bp, pc, ipc.* with \+s \+d \+l \+f \+cn"),
+        ("pc+x", {}, r"unknown algorithm 'pc\+x': choose bp, pc, ipc.* with \+s \+d \+l \+f \+pn \+nn \+cn"),
         ("backprop", {}, "unknown algorithm 'backprop': choose bp, pc, ipc"),
         ("pc+s+s", {}, "unknown algorithm"),
         ("", {}, "unknown algorithm ''"),
         ("pc+s+d", {}, r"'pc\+s\+d' sets schedule twice: choose one of \+s \+d \+l"),
-        ("ipc+f", {}, r"ipc has no \+f \('ipc\+f'\): it takes \+s \+d \+l \+cn"),
+        ("ipc+f", {}, r"ipc has no \+f \('ipc\+f'\): it takes \+s \+d \+l \+pn \+nn \+cn"),
         ("bp+s", {}, r"bp has no \+s \('bp\+s'\): it takes no suffix"),
-        ("bp", {"depth_gain": True}, "unknown option 'depth_gain' for 'bp': The options are loss"),
+        ("bp", {"depth_gain": True}, "unknown option 'depth_gain' for 'bp': The options are loss, repeats, last"),
         ("ipc", {"free_steps": 3}, "unknown option 'free_steps' for 'ipc'"),
         ("pc", {"presynaptic": "relaxed"}, r"presynaptic is 'relaxed', but means nothing for pc: add \+f"),
         ("pc+s", {"forward_last": 3}, r"means nothing for pc\+s: add \+f, or leave forward_last out"),
@@ -76,7 +78,7 @@ def test_names(spec, fields):
         ("pc", {"schedule": "spike"}, "schedule is 'spike': choose fixed or spiking or exponential or linear"),
         ("pc", {"forward": "no"}, "forward is 'no', but must be True or False"),
         ("pc", {"depth_gain": 2}, "depth_gain is 2, but must be True or False"),
-        ("ipc", {"centred": 1}, "centred is 1, but must be True or False"),
+        ("ipc", {"nudging": "left"}, "nudging is 'left': choose none or positive or negative or centre"),
     ],
 )
 def test_what_does_not_parse_is_refused_with_what_would(spec, options, message):
@@ -104,9 +106,9 @@ def test_a_family_may_be_built_field_by_field():
 
 
 def test_settings_are_all_that_mean_something_as_plain_values():
-    assert Algorithm.parse("bp").settings() == {"loss": "squared_error"}
+    assert Algorithm.parse("bp").settings() == {"loss": "squared_error", "repeats": 1, "last": None}
     inference = {"loss": "squared_error", "T": None, "lr_x": 1.0, "momentum_x": 0.0, "nesterov": True, "beta": 1.0}
-    inference |= {"precision_on": "energy", "depth_gain": False}
+    inference |= {"precision_on": "energy", "depth_gain": False, "optimizer_x": "sgd", "resolve": True}
     assert Algorithm.parse("ipc", lr_x=1).settings() == inference
     assert type(Algorithm.parse("ipc", lr_x=1).settings()["lr_x"]) is float
     assert Algorithm.parse("ipc+s+cn", lr_x=1).settings() == inference | {"alpha": 0.01}
@@ -130,12 +132,12 @@ def test_options_by_name():
     assert describe().startswith("bp, pc, ipc")
     for words in ("+s spiking", "+d exponential", "+l linear", "+f forward update", "+cn centre nudging"):
         assert words in describe()
-    assert list(options_for("bp")) == ["loss"]
+    assert list(options_for("bp")) == ["loss", "repeats", "last"]
     assert "alpha" in options_for("pc+s")
     assert "alpha" not in options_for("pc+d")
     assert {"presynaptic", "free_steps"} <= options_for("pc+f").keys()
     assert not {"presynaptic", "free_steps"} & options_for("ipc").keys()
-    for suffix_sets in ("schedule", "forward", "centred"):
+    for suffix_sets in ("schedule", "forward", "nudging"):
         assert suffix_sets not in known_options()
     for spec in ("bp", "pc+s+f+cn", "pc+d", "ipc+l"):
         assert options_for(spec).items() <= known_options().items()

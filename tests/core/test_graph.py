@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from nets import dags, mlp, residual
 from torch import nn
 
-from deeppc import Algorithm, Chain, Graph, Sum
+from deeppc import Chain, Graph, Sum
 
 
 def lin():
@@ -86,7 +86,6 @@ def test_it_behaves_as_any_module_does(make):
         ({"a": (lin(), "nowhere")}, "unknown parent 'nowhere': the nodes are input, a"),
         ({"a": (lin(), "b"), "b": (lin(), "a")}, "cycle among a, b"),
         ({"a": (lin(), "a")}, "cycle among a"),
-        ({"a": (lin(), "input"), "b": (lin(), "input")}, "a network has one output, but a, b predict nothing"),
         ({"a": (lin(), [])}, "'a' has no parents"),
         ({"input": (lin(), "input")}, "cannot name a node"),
         ({"a.b": (lin(), "input")}, "cannot name a node"),
@@ -103,16 +102,17 @@ def test_a_node_without_a_module_is_refused():
         Graph({"a": (lambda x: x, "input")})
 
 
-def test_shared_parameters_and_statistics_are_refused_at_once_and_when_tied_later():
-    shared, norm, act = lin(), nn.BatchNorm1d(4, affine=False), nn.GELU()
-    with pytest.raises(ValueError, match="nodes '1' and '2' share 'weight'"):
-        Chain(shared, shared)
-    with pytest.raises(ValueError, match=r"share '1\.running_mean'"):
-        Chain(nn.Sequential(lin(), norm), nn.Sequential(lin(), norm))
-    net = Chain(nn.Sequential(lin(), act), nn.Sequential(lin(), act))  # an activation has nothing to share
-    net.nodes["2"][0].weight = net.nodes["1"][0].weight
-    with pytest.raises(ValueError, match=r"share '0\.weight'"):
-        Algorithm.parse("pc").gradients(net, torch.randn(2, 4), torch.tensor([0, 1]))
+def test_outputs_are_balanced_to_the_last_level():
+    """So that their lessons arrive with equal weight: all of them begin at step 0."""
+    net = Graph({"a": (lin(), "input"), "early": (lin(), "a"), "b": (lin(), "a"), "late": (lin(), "b")})
+    assert net.outputs == ("early", "late")
+    assert net.arrival == {"input": 3, "a": 2, "early": 1, "b": 1, "late": 0}
+    balanced = net.balance()
+    assert balanced.parents["early"] == ("a_aux1",)
+    assert balanced.arrival["early"] == balanced.arrival["late"] == 0
+    assert all(balanced.hops[v] == balanced.arrival[v] for v in balanced.nodes)
+    x = torch.randn(2, 4)
+    assert all(torch.equal(net(x)[v], balanced(x)[v]) for v in net.outputs)
 
 
 def test_balancing_refuses_a_taken_name():

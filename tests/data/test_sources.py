@@ -175,7 +175,7 @@ def test_links_in_an_archive_are_not_followed(cifar10_files, tmp_path):
 
 
 def test_a_giant_member_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("deeppc.data.archives._LARGEST", 100)
+    monkeypatch.setattr("deeppc.data.archives.LARGEST", 100)
     write_tar(tmp_path / "cifar-10-python.tar.gz", {f"{CIFAR10}/data_batch_1": bytes(101)})
     with pytest.raises(DataError, match="data_batch_1 claims 101 bytes"):
         load("cifar10", tmp_path)
@@ -233,7 +233,7 @@ def test_missing_data_say_where_and_how(tmp_path):
 def test_names_and_labels_that_do_not_exist(cifar10_files, tmp_path):
     with pytest.raises(DataError, match=r"no data set, folder or file 'CIFAR-10': did you mean 'cifar10'\?"):
         load("CIFAR-10")
-    with pytest.raises(DataError, match=r"'zzz': choose digits, cifar10, cifar100, tiny-imagenet"):
+    with pytest.raises(DataError, match="'zzz': choose digits, mnist, fashion-mnist, cifar10, cifar100"):
         load("zzz")
     write_folder(tmp_path / CIFAR10, cifar10_files)
     for name in ("digits", "cifar10"):

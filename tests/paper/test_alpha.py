@@ -3,6 +3,7 @@
 import pytest
 
 from deeppc.paper.recipes import alpha
+from deeppc.paper.work import relative_cost
 from deeppc.training.config import TrainConfig
 
 
@@ -18,7 +19,7 @@ def test_epochs_until_a_goal(goal, epochs):
 @pytest.mark.parametrize("algorithm", ["pc+s+f", "ipc+s", "bp"])
 def test_with_alpha_0_an_epoch_costs_a_backprop_epoch(algorithm):
     options = {} if algorithm == "bp" else {"alpha": 0.0}
-    assert alpha.relative_cost(TrainConfig.of(model="vgg5", algorithm=algorithm, width=0.05, **options)) == 1
+    assert relative_cost(TrainConfig.of(model="vgg5", algorithm=algorithm, width=0.05, **options)) == 1
 
 
 def test_otherwise_it_costs_what_the_engine_counts():
@@ -26,5 +27,5 @@ def test_otherwise_it_costs_what_the_engine_counts():
     c1, c2, c3, c4, c5 = 27 * 128 * 1024, 1152 * 256 * 256, 2304 * 512 * 64, 4608 * 512 * 4, 5120
     forward = c1 + c2 + c3 + c4 + c5
     expected = (2 * forward + 3 * c2 + 5 * c3 + 7 * c4 + 9 * c5 + c2) / (3 * forward - c1)
-    config = TrainConfig.of(model="vgg5", algorithm="pc+s+f", alpha=0.01, width=1.0)
-    assert alpha.relative_cost(config) == pytest.approx(expected)
+    config = TrainConfig.of(dataset="cifar10", model="vgg5", algorithm="pc+s+f", alpha=0.01, width=1.0)
+    assert relative_cost(config) == pytest.approx(expected)

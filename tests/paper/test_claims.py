@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from deeppc.errors import RunError
+from deeppc.files import write_json
 from deeppc.paper import published
 from deeppc.paper.claims import CLAIMS, Number, Numbers, above, as_table, at_most, check, falls_far, gather
 from deeppc.paper.matrix import Entry, Matrix
@@ -207,11 +207,11 @@ def test_the_papers_own_numbers_bear_out_its_claims():
 def test_the_largest_scale_is_taken_and_smoke_only_on_request(tmp_path):
     def leave(recipe, scale, over=1):
         content = {"recipe": recipe, "scale": {"name": scale}, "runs": {"planned": 1, "over": over}, "tables": []}
-        (tmp_path / f"{recipe}-{scale}").mkdir()
-        (tmp_path / f"{recipe}-{scale}" / "result.json").write_text(json.dumps(content))
+        write_json(tmp_path / f"{recipe}-{scale}" / "result.json", content)
 
     leave("gap", "smoke")
-    assert gather(tmp_path) == {}
+    with pytest.raises(RunError, match="There are no results of a scale above smoke"):
+        gather(tmp_path)
     assert set(gather(tmp_path, "smoke")) == {"gap"}
     leave("gap", "laptop")
     leave("depth", "laptop")

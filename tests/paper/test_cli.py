@@ -73,4 +73,23 @@ def test_damaged_and_missing_results_are_named(tmp_path, capsys):
     assert main(["paper", "claims", "--results", str(tmp_path)]) == 2
     assert "result.json is damaged" in " ".join(capsys.readouterr().err.split())
     assert main(["paper", "claims", "--results", str(tmp_path / "nothing")]) == 2
-    assert "There is no folder" in " ".join(capsys.readouterr().err.split())
+    assert "There are no results of a scale above smoke in" in " ".join(capsys.readouterr().err.split())
+    assert main(["paper", "record", "--out", str(tmp_path / "nothing"), "--to", str(tmp_path / "records")]) == 2
+    assert "There are no runs in" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("name", ["gap", "time"])
+def test_a_place_that_cannot_be_written_is_found_before_any_training(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("deeppc.training.pool.run", lambda *args: pytest.fail("trained"))
+    (tmp_path / "file").write_text("mine")
+    assert main(["paper", "run", name, "--scale", "smoke", "--out", str(tmp_path / "file" / "x")]) == 2
+    assert "file/x cannot be written to: Not a directory." in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_table_that_cannot_be_written_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("deeppc.paper.claims.gather", lambda results, scale: {})
+    (tmp_path / "file").write_text("mine")
+    assert main(["paper", "claims", "--markdown", str(tmp_path / "file" / "x.md")]) == 2
+    said = capsys.readouterr()
+    assert "x.md could not be written" in said.err
+    assert not said.out

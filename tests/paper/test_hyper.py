@@ -7,7 +7,7 @@ import pytest
 from deeppc.models import build, names
 from deeppc.paper.hyper import DEFAULTS, LEVELS, NUDGED, Task, settings_for
 from deeppc.paper.recipe import NAMES, find
-from deeppc.paper.run import jobs, plan
+from deeppc.paper.run import cost, jobs, plan
 from deeppc.paper.scales import MAIN, SCALES, scale_for
 
 
@@ -76,8 +76,9 @@ def test_every_cell_can_be_trained(name, scale):
     assert cells or recipe.work is not None
     for cell in cells:
         assert cell.config.model in names()
+        assert cost(cell.config) > 0
         assert cell.seeds
-        assert not cell.config.setting("depth_gain") or name == "readings"
+        assert not cell.config.setting("depth_gain") or name in ("readings", "gain", "deep")
     assert len({(cell.table, cell.row, cell.column) for cell in cells}) == len(cells)
 
 
@@ -104,6 +105,9 @@ SIZES = {
     "time": 0,
     "readings": 2 * 2 * 2 * 2 * 2 * 2,
     "alpha": 2 * 2 * (1 + 4),
+    "gain": 4 * (6 + 5 + 3) + 5,
+    "deep": 3 * 4,
+    "rivals": 17 * 3 + 1,
 }
 
 

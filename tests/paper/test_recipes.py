@@ -26,6 +26,7 @@ CHANGES = {
     "batchnorm": VGG10,
     "auxiliary": {"models": ("resnet10",)},
     "vgg15": {"models": ("vgg15",)},
+    "deep": {"models": ("resnet18",)},
     "time": {"batch_size": 4, "rounds": 1},
 }
 PART = {  # enough to see it run
@@ -35,12 +36,15 @@ PART = {  # enough to see it run
     "energy": "* [BP][PC] VGG5",
     "alpha": "*VGG5 PC+S+F",
     "batchnorm": "* PC+S+F *BF*",
+    "deep": "* PC+S+F *",
     "depth": "* iPC+S *",
+    "gain": "* PC* VGG5*",
     "readings": "*initial*stored x1",
+    "rivals": "* [BPZFDe]*",
     "schedules": "* PC+?+F *",
     "vgg15": "* PC+S+F *",
 }
-PICTURES = {"energy": 4, "depth": 2, "batchnorm": 2, "robustness": 2, "vgg15": 2}
+PICTURES = {"accuracy": 2, "energy": 4, "rivals": 2, "depth": 2, "batchnorm": 2, "robustness": 2, "vgg15": 2}
 
 
 @pytest.fixture
@@ -102,6 +106,14 @@ def the_better_of_with_and_without_bf_is_chosen_on_held_out_images(planned, cont
         better = bf if bf.result["validation_accuracy"] > plain.result["validation_accuracy"] else plain
         assert entry["values"] == [100 * better.result["test_accuracy"]]
         assert entry["note"] == ("BF" if better is bf else "")
+    _, plot = find("accuracy").plots(evidence, find("accuracy").tables(evidence))
+    (axes,) = plot.draw().axes
+    drawn = {tuple(line.get_xdata()): tuple(line.get_ydata()) for line in axes.lines}
+    (bp,) = (y for x, y in drawn.items() if x == (1,))  # one epoch of backprop is one of backprop
+    (pc,) = (y for x, y in drawn.items() if x != (1,))
+    for row, y in (("BP", bp), ("PC", pc)):
+        runs = [evidence.place("cifar10", row, column).runs[0].result for column in ("VGG5", "VGG5 BF")]
+        assert y == (100 * max(result["validation_accuracy"] for result in runs),)
 
 
 def energy_is_what_the_runs_recorded(planned, content):
@@ -154,7 +166,41 @@ def a_network_that_was_timed_is_not_timed_again(planned, content):
     assert json.loads((planned.folder / "result.json").read_text())["tables"] == content["tables"]
 
 
+def variants_differ_in_what_their_names_say(planned, content):
+    for cell in planned.cells:
+        gain, small = "gain" in cell.column, "epsilon" in cell.column
+        rounded = cell.config.options.get("resolve") is False
+        assert (cell.config.setting("depth_gain"), cell.config.epsilon) == (gain, 1e-30 if small else 1e-8)
+        assert rounded == (cell.row == "PC rounded")
+    accuracy, cosine = map(values, content["tables"])
+    assert all(-1 <= value <= 1 for found in cosine.values() for value in found)
+    assert {at for at, found in accuracy.items() if found} == {at for at, found in cosine.items() if found}
+
+
+def every_rival_is_measured_and_said_something_of(planned, content):
+    found, text = values(content["tables"][0]), (planned.folder / "result.md").read_text()
+    rows = [cell.row for cell in planned.cells]
+    assert "PC muPC" not in rows  # which is for residual networks
+    assert all(found[row, name][0] > 0 for row in rows for name in ("work", "time", "memory"))
+    assert found["BP", "work"] == found["Z-IL", "work"] == found["FA", "work"] == [1.0]
+    assert found["BP repeated", "work"] == [5.0]
+    assert found["BP last", "work"][0] < found["BP last half", "work"][0] < found["DFA", "work"][0] < 1
+    for row in ("BP", "Z-IL", "BP last", "BP repeated"):
+        assert found[row, "lowest cosine"] == [pytest.approx(1, abs=1e-5)], row
+    assert found["FA", "lowest cosine"][0] < 0.9
+    assert found["BP", "accuracy, %"] == [
+        100 * planned.evidence().place("cifar10", "BP", "VGG5").values("test_accuracy")[0]
+    ]
+    assert all(f"- {row}: " in text for row in [*rows, "Protocol"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deeppc.paper.recipes.rivals.step_cost", lambda *args: pytest.fail("measured again"))
+        run([planned], [])
+
+
 CHECKS = {
+    "rivals": every_rival_is_measured_and_said_something_of,
+    "deep": accuracies_are_those_of_the_runs,
+    "gain": variants_differ_in_what_their_names_say,
     "accuracy": the_better_of_with_and_without_bf_is_chosen_on_held_out_images,
     "depth": accuracies_are_those_of_the_runs,
     "energy": energy_is_what_the_runs_recorded,

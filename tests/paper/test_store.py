@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from deeppc.files import write_json
 from deeppc.paper import store
 from deeppc.paper.run import jobs, plan, render
 from deeppc.paper.store import Store, keep_records, read
@@ -24,7 +25,7 @@ def leave(folder, table, status="finished", **files):
     RunFolder(folder).write_config('data_dir = "/secret/place"\nseed = 0\n')
     RunFolder(folder).write_result({"test_accuracy": 0.5, "seconds": 1.0})
     for name, content in files.items():
-        (folder / f"{name}.json").write_text(json.dumps(content))
+        write_json(folder / f"{name}.json", content)
     return folder
 
 
@@ -97,11 +98,11 @@ def test_runs_and_records_complement_each_other(tmp_path):
 def test_records_are_small_and_name_no_machine(tmp_path):
     folder = leave(tmp_path / "cells" / "a", to_table(replace(CONFIG, data_dir="/secret/data")), **{"measured-gap": {}})
     RunFolder(folder).best.write_bytes(b"weights")
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = RunFolder(folder).manifest()
     command = ["deeppc", "paper", "run", "gap", "--data-dir", "/secret/data"]
     again = {"command": command, "machine": manifest["machine"]}
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "command": command, "resumed": [again]}))
-    (folder / "outcome.json").write_text(json.dumps({"status": "diverged", "reason": f"see {folder}"}))
+    RunFolder(folder).write_manifest({**manifest, "command": command, "resumed": [again]})
+    write_json(folder / "outcome.json", {"status": "diverged", "reason": f"see {folder}"})
     leave(tmp_path / "cells" / "b", to_table(replace(CONFIG, seed=2)), "running")
     assert keep_records(tmp_path, tmp_path / "records") == (1, 1)
     files = sorted((tmp_path / "records").rglob("*.*"))
@@ -138,8 +139,7 @@ def test_a_measurement_that_a_record_lacks_is_trained_for(tiny, perform, trained
 
 def test_extra_files_of_a_recipe_are_recorded(tmp_path):
     extra = tmp_path / "time-smoke" / "extra.json"
-    extra.parent.mkdir()
-    extra.write_text('{"width": 0.03, "cells": []}')
+    write_json(extra, {"width": 0.03, "cells": []})
     keep_records(tmp_path, tmp_path / "records")
     planned = plan("time", "smoke", tmp_path / "clone", records=tmp_path / "records")
     assert planned.evidence().extra == {"width": 0.03, "cells": []}

@@ -1,6 +1,9 @@
-"""Run folders as the training room writes them, with numbers that a test can foretell."""
+"""Run folders as the training room writes them, with numbers that a test can foretell; and their pages as read."""
 
-import json
+from html.parser import HTMLParser
+
+from deeppc.files import write_lines
+from deeppc.runs.folder import RunFolder
 
 NODES = ("conv1", "conv2", "fc")
 
@@ -52,10 +55,41 @@ MANIFEST = {
 
 
 def make_run(folder, records=None, *, manifest=MANIFEST, result=RESULT, tail=""):
-    folder.mkdir(parents=True, exist_ok=True)
-    records = [record(e) for e in range(1, 5)] if records is None else records
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + tail)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    files = RunFolder(folder)
+    files.write_manifest(manifest)
+    write_lines(files.metrics_path, [record(e) for e in range(1, 5)] if records is None else records)
+    with files.metrics_path.open("a") as lines:
+        lines.write(tail)
     if result is not None:
-        (folder / "result.json").write_text(json.dumps(result))
+        files.write_result(result)
     return folder
+
+
+class Page(HTMLParser):
+    """A page as a reader gets it: text, links, sources; complains about tags that do not close."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, path):
+        super().__init__()
+        self.html = path.read_text(encoding="utf-8")
+        self.text, self.links, self.sources, self.tags, self.open = "", [], [], set(), []
+        self.feed(self.html)
+        self.close()
+        assert not self.open
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        found = dict(attrs)
+        self.links += [found["href"]] if "href" in found else []
+        self.sources += [found["src"]] if "src" in found else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text += data + "\n"

@@ -1,58 +1,22 @@
 """The offline report: what it says, that it says it whatever the folder holds, and that it needs nothing else."""
 
-import json
 import math
 import re
-from html.parser import HTMLParser
 
+import numpy as np
 import pytest
-from browser import DESKTOP, PHONE, check_layout, layout
-from hypothesis import HealthCheck, given, settings
+from browser import DESKTOP, PHONE, check_layout, layout, photograph
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
+from matplotlib.colors import to_hex, to_rgb
 
 from deeppc.errors import RunError
-from deeppc.report import pages
+from deeppc.files import write_json
+from deeppc.report import pages, plots
 from deeppc.report.tables import Table
 
-from .folders import MANIFEST, NODES, RESULT, diagnosed, make_run, record
-
-
-class Page(HTMLParser):
-    """A page as a reader gets it: text, links, sources; complains about tags that do not close."""
-
-    VOID = ("meta", "img", "br")
-
-    def __init__(self, path):
-        super().__init__()
-        self.html = path.read_text(encoding="utf-8")
-        self.text, self.links, self.sources, self.tags, self.open = "", [], [], set(), []
-        self.feed(self.html)
-        self.close()
-        assert not self.open
-        self.text = " ".join(self.text.split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        found = dict(attrs)
-        self.links += [found["href"]] if "href" in found else []
-        self.sources += [found["src"]] if "src" in found else []
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "style" not in self.open:
-            self.text += data + "\n"
-
-
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """Only words, which take a hundredth of the time."""
-    monkeypatch.setattr(pages, "picture", lambda *_: pages.Picture("<svg/>", "a picture"))
-    monkeypatch.setattr(pages.plots, "label_ends", lambda *_: None)
+from .folders import MANIFEST, NODES, RESULT, Page, diagnosed, make_run, record
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +41,42 @@ def test_a_page_that_does_not_is_seen(finished, tmp_path):
     wide.write_text(finished.read_text().replace("</body>", "<div style='width: 800px'>wide</div></body>"))
     assert layout(wide, DESKTOP, tmp_path)["page"] == DESKTOP
     assert layout(wide, PHONE, tmp_path)["page"] > PHONE
+
+
+def sheet(folder, content):
+    """A page of one section."""
+    page = folder / "page.html"
+    page.write_text(pages.render("sections.html", title="T", sections=[("", content)]))
+    return page
+
+
+@pytest.mark.outside
+def test_colours_are_those_that_words_name_on_dark_screens_too(tmp_path):
+    """Stripes of every colour that lines have: on a dark screen only dimmed, all by the same factor."""
+    colours = [to_rgb(colour) for colour in (*plots.HUES, *plots.by_depth(5), plots.INK, plots.PALE, "white")]
+    stripes = "".join(f'<rect x="{i}" width="1" height="10" fill="{to_hex(c)}"/>' for i, c in enumerate(colours))
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(colours)}" height="10">{stripes}</svg>'
+    page = sheet(tmp_path, [pages.Picture(svg, "")])
+    light, dark = (photograph(page, DESKTOP, tmp_path, dark=dark) for dark in (False, True))
+    row = next(y for y in range(300) if (light[y] == light[y, DESKTOP // 2]).all(axis=1).mean() < 0.5)
+    inside = np.arange(len(colours)) + 0.5
+    left, right = np.flatnonzero(np.abs(light[row + 20] - 1).max(axis=1) > 0.01)[[0, -1]]  # the last stripe is white
+    width = (right - left + 1) / (len(colours) - 1)
+    middles = (left + inside * width).astype(int)
+    np.testing.assert_allclose(light[row + 20, middles], colours, atol=0.01)
+    np.testing.assert_allclose(dark[row + 20, middles], 0.88 * np.array(colours), atol=0.01)
+    assert dark[0, 0].max() < 0.2
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("columns", "goes_on"), [(3, False), (40, True)])
+def test_a_table_that_goes_on_has_a_shadow_at_its_edge(tmp_path, columns, goes_on, dark):
+    table = Table(["node"] + ["value"] * (columns - 1), [["–"] + [""] * (columns - 1)] * 3)
+    shown = photograph(sheet(tmp_path, [table]), PHONE, tmp_path, dark=dark)
+    paper, edge = shown[0, 0], shown[:, PHONE - 16 - 4]  # four pixels within the frame, which begins after the margin
+    other = (np.abs(edge - paper).max(axis=1) > 0.1).sum()
+    assert (other > 60) == goes_on  # three rows of 25 pixels
 
 
 def test_it_tells_the_result_the_settings_and_where_they_come_from(finished):
@@ -166,7 +166,7 @@ def test_what_a_reader_must_know_is_said(tmp_path, run, said, absent):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_a_regression_is_reported_by_its_own_score(tmp_path):
-    records = [{"epoch": e, "train_mse": 1 / e, "validation_mse": 2 / e} for e in (1, 2, 4)]
+    records = [{"epoch": e, "train_mse": 1 / e, "validation_mse": 2 / e} for e in (1, 2, 3, 4)]
     result = {"test_mse": 0.123, "validation_mse": 0.5, "selected_epoch": 4, "select": "validation", "epochs": 4}
     page = Page(pages.write_run(make_run(tmp_path, records, manifest={}, result=result)))
     assert "<b>0.123</b><span>test mse</span>" in page.html
@@ -201,20 +201,16 @@ TABLES = st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(manifest=JSON | TABLES, result=JSON | TABLES, records=st.lists(JSON | TABLES, max_size=3))
-@pytest.mark.filterwarnings("ignore:Glyph .* missing from font")
-def test_whatever_the_files_hold_there_is_a_page(tmp_path, manifest, result, records):
-    Page(pages.write_run(make_run(tmp_path, records, manifest=manifest, result=result)))
-    (tmp_path / "comparison.json").write_text(json.dumps({"rows": records, "config": manifest}))
+@given(manifest=TABLES, result=TABLES, rows=JSON | st.lists(TABLES), records=st.lists(TABLES, max_size=3))
+@example(manifest={}, result={}, rows=[{"seconds": -1}], records=[])  # nothing between 0 and the longest
+@example(manifest={}, result={}, rows=[{"test_accuracy": [-1, 2], "seconds": [0]}, {"test_accuracy": 0}], records=[])
+@example(manifest={}, result={}, rows=[{"test_accuracy": -1}], records=[])
+def test_whatever_the_files_hold_there_is_a_page(tmp_path, manifest, result, rows, records):
+    numbered = [{**r, "epoch": epoch} for epoch, r in enumerate(records, start=1)]
+    page = Page(pages.write_run(make_run(tmp_path, numbered, manifest=manifest, result=result)))
+    assert "damaged" not in page.text
+    write_json(tmp_path / "comparison.json", {"rows": rows, "config": manifest})
     Page(pages.write_comparison(tmp_path))
-
-
-@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00", b"[1, 2", b"[" * 100_000, b"9" * 5000])
-def test_damaged_files_are_as_good_as_missing(tmp_path, content):
-    for name in ("manifest.json", "metrics.jsonl", "result.json", "comparison.json") if content else ():
-        (tmp_path / name).write_bytes(content)
-    assert "No epoch has finished yet" in Page(pages.write_run(tmp_path)).text
-    assert "No run of this comparison has finished yet." in Page(pages.write_comparison(tmp_path)).text
 
 
 def test_a_comparison_has_means_deviations_pictures_and_links(tmp_path):
@@ -226,7 +222,7 @@ def test_a_comparison_has_means_deviations_pictures_and_links(tmp_path):
         {"algorithm": "<b>bp", "runs": ["gone"], "test_accuracy": [0.91], "diverged": ["lost", "too"]},
     ]
     table = {"rows": rows, "config": {"dataset": "digits", "select": "test"}}
-    (tmp_path / "comparison.json").write_text(json.dumps(table))
+    write_json(tmp_path / "comparison.json", table)
     page = Page(pages.write_comparison(tmp_path))
     assert "<td>pc+s</td><td>80.00 ± 10.00%</td><td>95.00 ± 0.00%</td><td>2 min</td><td>3</td>" in page.html
     assert "<td>&lt;b&gt;bp</td><td>91.00%</td><td>–</td><td>–</td><td>1 (2 diverged)</td>" in page.html

@@ -15,9 +15,9 @@ from deeppc.diagnostics import EnergyTrace
 from deeppc.diagnostics.calibration import Reliability
 from deeppc.errors import RunError
 from deeppc.report import plots
-from deeppc.report.records import energy_shares, read_metrics, score_name
+from deeppc.report.records import energy_shares, score_name
 
-from .folders import NODES, diagnosed, make_run, record
+from .folders import NODES, diagnosed, record
 
 METRICS = [record(e) for e in range(1, 5)]
 SHARES = dict(zip(NODES, (1 / 273, 16 / 273, 256 / 273), strict=True))
@@ -50,7 +50,7 @@ def test_a_regression_has_curves_of_its_own_score():
     assert score_name([{"test_cross_entropy": 1, "test_accuracy": 2}]) == score_name([]) == "accuracy"
 
 
-def test_energy_is_drawn_in_shares_before_the_accuracy_and_above_the_cosine():
+def test_energy_is_drawn_in_shares_below_the_accuracy_and_above_the_cosine():
     figure = plots.energy_shares([diagnosed(e) for e in range(1, 5)])
     for node, cosine in zip(NODES, (0.5, 0.9, 1.0), strict=True):
         share, line = lines(figure, node)
@@ -60,10 +60,13 @@ def test_energy_is_drawn_in_shares_before_the_accuracy_and_above_the_cosine():
         assert line.get_color() == share.get_color()
         assert line.axes.get_position().y1 < share.axes.get_position().y0
         assert node in words(figure)
-    (faint,) = lines(figure, "validation_accuracy")
-    np.testing.assert_allclose(faint.get_ydata(), [0.45, 0.5, 0.55, 0.6])
-    assert faint.axes.get_zorder() < share.axes.get_zorder()
+    (accuracy,) = lines(figure, "validation")
+    np.testing.assert_allclose(accuracy.get_ydata(), [0.45, 0.5, 0.55, 0.6])
+    assert accuracy.axes.get_position().y0 > share.axes.get_position().y1, "in a panel of its own"
+    assert {"train 70.0%", "validation 60.0%"} <= words(figure)
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
     assert len(plots.energy_shares(METRICS).axes) == 2, "energy and accuracy, but no cosine where none is on record"
+    assert len(plots.energy_shares([{"epoch": 1, "energy": {"a": 1.0}}]).axes) == 1
 
 
 def test_cosines_below_0_and_odd_ones():
@@ -247,13 +250,6 @@ def test_pictures_leave_no_global_trace():
         worker.join()
     assert dict(matplotlib.rcParams) == before
     assert not Gcf.get_all_fig_managers(), "pyplot knows of no figure"
-
-
-def test_a_torn_line_is_skipped_and_a_repeated_epoch_counts_once(tmp_path):
-    again = [record(1), record(2), record(2, train_accuracy=0.99), record(3)]
-    metrics = read_metrics(make_run(tmp_path, again, tail='7\n{"epoch": 4, "train_acc'))
-    assert [r["epoch"] for r in metrics] == [1, 2, 3]
-    assert metrics[1]["train_accuracy"] == 0.99
 
 
 def test_epochs_may_know_different_nodes():

@@ -19,6 +19,7 @@ from deeppc.cli.search import Search
 from deeppc.core.algorithms import options_for
 from deeppc.data import load
 from deeppc.errors import RunError
+from deeppc.files import write_json
 from deeppc.search import page
 from deeppc.search import plan as plans
 from deeppc.search.display import display, line, panel
@@ -64,8 +65,7 @@ def parsed(*args: str) -> tuple[dict[str, Any], Plan]:
 
 
 def test_every_setting_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["search", "--help"])
+    assert main(["search", "--help"]) == 0
     out = capsys.readouterr().out
     own = [f.name for f in dataclasses.fields(Search) if f.name != "settings"]
     for name in (*own, *FIELDS, *options_for("pc+s+f")):
@@ -95,6 +95,8 @@ def test_space_flags_may_be_repeated() -> None:
         (["--resume"], "--resume needs --run-dir"),
         (["--resume", "--run-dir", "nowhere"], "There is no search in nowhere"),
         (["--seeds", "one"], "--seeds is 'one'"),
+        ([*TINY, "--seeds", "-1"], "seed is -1, but must be"),
+        ([*TINY, "--seeds", "1", "--final-epochs", "0"], "epochs is 0, but must be"),
         (["--trials", "0"], "--trials is 0"),
         (["--dataset", "cifar10", "--data-dir", "nowhere"], "is not in nowhere"),
         (["--space-file", "nowhere.toml"], "nowhere.toml cannot be read"),
@@ -209,9 +211,8 @@ def test_seeds_trained_afterwards_are_told(tiny: MakePlan) -> None:
     plan = tiny()
     with pytest.raises(RunError, match="there is no best one to keep"):
         preset_of(plan, [])
-    (plan.folder / "seeds").mkdir(parents=True)
     rows = [{"test_accuracy": [0.5, 0.52, 0.54]}]
-    (plan.folder / "seeds" / "comparison.json").write_text(json.dumps({"rows": rows}))
+    write_json(plan.folder / "seeds" / "comparison.json", {"rows": rows})
     _, text = preset_of(plan, [Trial(0, "complete", 0.5, {"lr_w": 0.01}, {}, None)])
     assert "Test accuracy over 3 seeds: 52.00 ± 2.00 %." in text  # the sample deviation of 50, 52, 54
 

@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -81,3 +82,29 @@ def test_a_server_that_is_away(tiny: MakePlan, tmp_path: Path) -> None:
     pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
     with pytest.raises(RunError, match=r"The storage postgresql\+psycopg://.* cannot be used"):
         storage.create(tiny(storage=f"postgresql+psycopg://me:secret@/name?host={tmp_path}"))
+
+
+HOST = "import platform, sys; platform.node = lambda: {!r}; from deeppc.cli.main import main; sys.exit(main())"
+
+
+@pytest.mark.slow
+def test_two_hosts_share_a_search(server: str, tmp_path: Path) -> None:
+    """The same command on two machines, each with a folder of its own: together they end six trials, and agree."""
+    words = ["search", "--model", "mlp", "--width", "0.05", "--limit", "60", "--batch-size", "24", "--epochs", "2"]
+    words += ["--device", "cpu", "--trials", "6", "--pruner", "none", "--storage", server, "--run-dir", "shared"]
+    hosts = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        command = [sys.executable, "-c", HOST.format(name), *words]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        hosts.append(subprocess.Popen(command, cwd=tmp_path / name, env=environment, stdout=subprocess.DEVNULL))
+    assert [host.wait(timeout=300) for host in hosts] == [0, 0]
+    folders = [tmp_path / name / "shared" for name in ("one", "two")]
+    with storage.open_study(plans.read(folders[0], server)) as session:
+        trials = session.trials()
+    assert sum(trial.state == "complete" for trial in trials) == 6
+    assert {trial.state for trial in trials} <= {"complete", "lost"}
+    kept = [sorted(path.name for path in (folder / "trials").iterdir()) for folder in folders]
+    complete = sorted(f"{trial.number:04}" for trial in trials if trial.state == "complete")
+    assert sorted(kept[0] + kept[1]) == complete, "each was trained on one of them"
+    assert (folders[0] / "best.toml").read_text() == (folders[1] / "best.toml").read_text()

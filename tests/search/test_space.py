@@ -201,3 +201,25 @@ def test_a_strangers_family_brings_its_space() -> None:
     assert log_range(found, "lr_w") == (1e-3, 1e-1)
     assert {draw["reach"] for draw in draws(found, 30)} == {1, 2, 3}
     assert space("toy+whole", "reach=1..3").idle == {"reach": "it means nothing with toy+whole"}
+
+
+def test_a_network_is_not_asked_for_what_it_does_not_take(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import deeppc\nfrom torch import nn\n"
+        "def net(classes, in_shape):\n    return deeppc.Chain(nn.Sequential(nn.Flatten(), nn.Linear(64, classes)))\n"
+    )
+    space = build(TrainConfig.of(model="mine.py:net"), ["norm=bf,none", "width=0.1..0.5"])
+    assert not {"activation", "norm", "width"} & space.table().keys()
+    assert set(space.idle) == {"norm", "width"}
+    assert space.idle["norm"] == "it means nothing to mine.py:net"
+    assert "activation" in build(TrainConfig.of(model="mlp")).table()
+    with pytest.raises(ConfigError, match="unknown model 'vgg6'"):
+        build(TrainConfig.of(model="vgg6"))
+
+
+def test_an_example_is_what_a_trial_may_draw():
+    space = build(TrainConfig.of(model="mlp"), ["norm=bf,none", "affine=false,true", "lr_w=1e-4..1e-2"])
+    drawn = space.example()
+    assert (drawn["norm"], drawn["affine"], drawn["lr_w"]) == ("bf", False, 1e-4)
+    assert "affine" not in build(TrainConfig.of(model="mlp"), ["norm=none,bf", "affine=false,true"]).example()

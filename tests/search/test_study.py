@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 
 from deeppc.data import from_tensors
 from deeppc.errors import ConfigError, RunError
+from deeppc.files import read_json, write_json
 from deeppc.search import plan as plans
 from deeppc.search import storage
 from deeppc.search.plan import Plan
@@ -107,8 +110,8 @@ def test_a_strangers_family_is_searched(tiny: MakePlan) -> None:
 
 
 def test_a_trial_that_diverges_counts_with_its_reason(tiny: MakePlan) -> None:
-    result = search(tiny(trials=4, epochs=1, pruner="none", space=["lr_w=1e-3,1e30"]))
-    assert {t.params["lr_w"]: t.state for t in result.trials} == {1e-3: "complete", 1e30: "failed"}
+    result = search(tiny(trials=4, epochs=1, pruner="none", space=["lr_w=1e-3,1e6"]))
+    assert {t.params["lr_w"]: t.state for t in result.trials} == {1e-3: "complete", 1e6: "failed"}
     reasons = [t.reason for t in result.trials if t.state == "failed"]
     assert all(reason.startswith("diverged at step ") and "the energy of" in reason for reason in reasons)
     assert len(result.trials) == 4
@@ -117,7 +120,7 @@ def test_a_trial_that_diverges_counts_with_its_reason(tiny: MakePlan) -> None:
 
 def test_if_all_diverge_there_is_no_best(tiny: MakePlan) -> None:
     with pytest.raises(RunError, match=r"No trial .* completed \(diverged at step"):
-        search(tiny(trials=1, space=["lr_w=1e30"]))
+        search(tiny(trials=1, space=["lr_w=1e6"]))
 
 
 def test_hopeless_trials_are_pruned(tiny: MakePlan) -> None:
@@ -177,10 +180,10 @@ def test_a_study_of_an_earlier_version(tiny: MakePlan, tmp_path: Path) -> None:
     """A setting that it does not know had its default; one that means nothing to its algorithm is dropped."""
     plan = tiny()
     storage.create(plan)
-    table = json.loads((plan.folder / "study.json").read_text())
+    table = read_json(plan.folder / "study.json")
     del table["config"]["depth_gain"]
     table["config"]["k"] = 1.5
-    (plan.folder / "study.json").write_text(json.dumps(table))
+    write_json(plan.folder / "study.json", table)
     assert plans.read(plan.folder).identity() == plan.identity()
     storage.create(tiny(data_dir=tmp_path / "elsewhere", trials=7, jobs=2, checkpoint_every=5.0))  # these may change
     assert plans.read(plan.folder).trials == 7
@@ -263,3 +266,54 @@ def test_default_folders() -> None:
     assert plans.folder_of(config) == Path("searches/cifar10-vgg7-ipc+s")
     mine = replace(config, dataset="my/shapes.npz", model="nets/mine.py:tall net", norm="bf")
     assert plans.folder_of(mine) == Path("searches/shapes.npz-mine.py-tall-net-bf-ipc+s")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("study.db", None, r"study\.db is missing or empty: put it back from a copy"),
+        ("study.db", b"", r"study\.db is missing or empty: put it back from a copy"),
+        ("study.db", b"nonsense", r"study\.db cannot be used: it is no SQLite database"),
+        ("study.db", "half", r"study\.db (cannot be used|is damaged)"),
+        ("study.db", "foreign", r"study\.db cannot be used: it is the database of something else"),
+        ("study.json", b"", r"study\.json is damaged"),
+    ],
+)
+def test_a_search_with_a_damaged_file_is_neither_read_nor_resumed(
+    name: str, content: bytes | str | None, says: str, tiny: MakePlan
+) -> None:
+    plan = tiny()
+    with storage.create(plan):
+        pass
+    path = plan.folder / name
+    whole = path.read_bytes()
+    path.unlink()
+    if content == "foreign":
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE mine (x)")
+    elif content is not None:
+        path.write_bytes(whole[: len(whole) // 2] if isinstance(content, str) else content)
+    before = path.read_bytes() if path.exists() else None
+    for use in (lambda: storage.read_study(plan.folder), lambda: search(plan)):
+        with pytest.raises(RunError, match=says):
+            use()
+    if content != b"":  # an empty file is an empty database, and gets its tables
+        assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_garbled_text_in_the_storage(tiny: MakePlan) -> None:
+    plan = tiny()
+    with storage.create(plan) as session, session.begin_trial("me"):
+        pass
+    with closing(sqlite3.connect(plan.folder / "study.db")) as database:
+        database.execute("UPDATE trial_user_attributes SET value_json = CAST(x'FF' AS TEXT)")
+        database.commit()
+    with pytest.raises(RunError, match=r"study\.db cannot be used"):
+        storage.read_study(plan.folder)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "sqlite:////proc/nowhere/x.db"])
+def test_a_search_that_cannot_begin_leaves_nothing_behind(url: str, tiny: MakePlan, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, RunError), match="storage"):
+        search(tiny(storage=url))
+    assert not list(tmp_path.iterdir())

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from deeppc.errors import Interrupted
 from deeppc.training import TrainConfig, train
-from deeppc.training.display import BAR, BLOCKS, LiveView, display, energy_chart
-from deeppc.training.events import Note
+from deeppc.training.display import BAR, BLOCKS, Lines, LiveView, display, energy_chart
+from deeppc.training.events import BatchDone, EpochDone, Note, Started, together
+from deeppc.training.scores import ACCURACY
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -62,3 +67,51 @@ def test_elsewhere_only_plain_lines(tiny: MakeConfig) -> None:
     assert [line.split()[0] for line in said[3:]] == ["epoch", "epoch", "test", "a"]
     assert " test " in said[3]
     assert "the paper's protocol" in said[5]
+
+
+def lines_of(settings: dict[str, Any], *epochs: tuple[float, bool]) -> list[str]:
+    """The lines of a run whose epochs had these accuracies on held-out samples, and were selected or not."""
+    console = Console(file=io.StringIO(), width=200)
+    lines = Lines(console)
+    lines(Started(settings, None, "digits", 10, "cpu", 5, 1, len(epochs), 0, 0, ACCURACY))
+    for number, (score, selected) in enumerate(epochs, start=1):
+        metrics = {"epoch": number, "train_accuracy": 0.5, "validation_accuracy": score, "energy": {"1": 1.0}}
+        lines(EpochDone({**metrics, "seconds": 0.1}, selected))
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_a_tie_is_not_the_best_so_far() -> None:
+    settings = {"model": "mlp", "width": 0.5, "algorithm": "pc", "select": "validation"}
+    opening, *said = lines_of(settings, (0.7, True), (0.7, False), (0.8, True))[1:]
+    assert opening.startswith("mlp at width 0.5: 10 parameters")
+    assert ["best so far" in line for line in said] == [True, False, True]
+    assert not any("best" in line for line in lines_of({**settings, "select": "last"}, (0.7, True)))
+
+
+def test_no_width_is_said_of_a_network_that_has_none(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def net(classes): ...\n")
+    settings = {"model": f"{tmp_path}/mine.py:net", "width": 0.5, "algorithm": "pc"}
+    assert "at width" not in "".join(lines_of(settings))
+
+
+def test_top_5_of_five_classes_says_nothing(tiny: MakeConfig, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+    for classes in (5, 6):
+        np.savez(tmp_path / "mine.npz", x=x, y=np.arange(60) % classes)
+        console = Console(file=io.StringIO(), width=200)
+        with display(False, console) as lines:
+            train(tiny(str(classes), dataset=str(tmp_path / "mine.npz"), epochs=1, limit=None), lines, report=False)
+        assert ("top-5" in console.file.getvalue()) == (classes == 6)  # type: ignore[attr-defined]
+
+
+def test_ctrl_c_is_acknowledged_above_the_bars(tiny: MakeConfig, capfd: pytest.CaptureFixture[str]) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+
+    def press(event: Any) -> None:
+        if isinstance(event, BatchDone) and event.epoch == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    with display(False, console) as view, pytest.raises(Interrupted):
+        train(tiny(), together([view, press]), report=False)
+    assert "Stopping after this batch, then saving." in console.file.getvalue()  # type: ignore[attr-defined]
+    assert capfd.readouterr().err == ""

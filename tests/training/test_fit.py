@@ -333,7 +333,7 @@ def test_without_a_folder_nothing_is_written(
     assert fit((X, CLASSES), "pc", diagnostics=True).run_dir is None
     with pytest.raises(Interrupted, match="nothing is saved"):
         fit((X, CLASSES), "pc", callbacks=[stop_after(2)])
-    with pytest.raises(ConfigError, match="--resume needs --run-dir"):
+    with pytest.raises(ConfigError, match="resume needs run_dir"):
         fit((X, CLASSES), "pc", resume=True)
     assert not list(tmp_path.iterdir())
 
@@ -349,7 +349,7 @@ def test_a_finished_run_gives_its_result_and_its_weights(tmp_path: Path) -> None
     for change in ({"batch_size": 8}, {"optimizer": torch.optim.SGD}, {"seed": 3}):
         with pytest.raises(ConfigError, match="but this run was begun with"):
             fit(data, "bp", run_dir=run_dir, resume=True, **change)
-    with pytest.raises(ConfigError, match="--algorithm is pc, but this run was begun with bp"):
+    with pytest.raises(ConfigError, match="algorithm is pc, but this run was begun with bp"):
         fit(data, "pc", run_dir=run_dir, resume=True)
 
 
@@ -414,7 +414,7 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"net": nn.Linear(6, 2)}, "net is Linear"),
+        ({"net": nn.Linear(6, 2)}, "net is a torch Linear"),
         ({"targets": "values"}, "targets are called 'values'"),
         ({"scheduler": schedulers.ReduceLROnPlateau}, "give it mode='max'"),
     ],
@@ -429,3 +429,92 @@ def test_the_optimiser_has_its_rate_back_afterwards() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     fit((X, CLASSES), "bp", net=net, optimizer=optimizer)
     assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_a_loaders_lone_last_sample_is_told() -> None:
+    net = deeppc.Chain(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), nn.Linear(4, 2))
+    data = DataLoader(TensorDataset(X[:41], CLASSES[:41]), batch_size=20)
+    with pytest.raises(DataError, match=r"Batch 3 of epoch 1 is a single sample.*drop_last=True"):
+        fit(data, "bp", net=net)
+
+
+class Moody(nn.Linear):
+    """Fails in its third training batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls = getattr(self, "calls", 0) + self.training
+        if self.calls >= 3:
+            raise KeyError("mood")
+        return super().forward(x)
+
+
+def test_what_a_module_raises_is_said_with_its_node_and_the_batch(tmp_path: Path) -> None:
+    net = deeppc.Chain(nn.Linear(6, 4), Moody(4, 2))
+    with pytest.raises(RunError, match=r"batch 3 of epoch 1: KeyError: 'mood' .while predicting the node '2'"):
+        fit((X, CLASSES), "bp", net=net, run_dir=tmp_path / "run", report=False)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.status == "failed"
+    assert checkpoints.load(folder.checkpoint).progress.step == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"net": deeppc.Chain(nn.Sequential(nn.Linear(6, 17), nn.Tanh()), nn.Linear(17, 2))}, "The network has other"),
+        ({"data": (X + 1, CLASSES)}, "The data are others than this run was begun with"),
+        ({"optimizer": lambda p: torch.optim.SGD([{"params": p, "lr": 0.2}], lr=0.1)}, "optimizer is SGD"),
+        ({"epochs": 1}, "epochs is 1, but this run was begun with 2: it can only be raised"),
+        ({"lr": 3}, "optimizer is SGD"),
+    ],
+)
+def test_another_network_or_other_data_do_not_resume_a_run(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    lr = change.pop("lr", 0.1)
+    options = {"data": (X, CLASSES), "optimizer": lambda p: torch.optim.SGD([{"params": p, "lr": lr}], lr=0.1)}
+    begun = {"data": (X, CLASSES), "optimizer": lambda p: torch.optim.SGD([{"params": p, "lr": 0.1}], lr=0.1)}
+    fit(**begun, run_dir=tmp_path / "run", report=False)
+    with pytest.raises(ConfigError, match=words):
+        fit(**{**options, **change}, run_dir=tmp_path / "run", resume=True)
+
+
+def test_more_epochs_in_python(tmp_path: Path, assert_same_state: Same) -> None:
+    for name, epochs in (("a", (2, 4)), ("b", (4,))):
+        for n in epochs:
+            horizon = {"schedule_epochs": 2} if name == "b" else {}
+            done = fit((X, CLASSES), run_dir=tmp_path / name, resume=n > epochs[0], epochs=n, report=False, **horizon)
+            assert done.epochs == n
+    assert_same_state(tmp_path / "a", tmp_path / "b")
+
+
+def test_numpy_arrays_are_data_and_few_classes_have_no_top_five() -> None:
+    result = fit(((X.numpy(), CLASSES.numpy()), (X.numpy(), CLASSES.numpy())), "bp")
+    assert set(result.test) == {"accuracy"}
+    with pytest.raises(DataError, match=r"Inputs are torch.float64, weights torch.float32: convert one"):
+        fit((X.double().numpy(), CLASSES.numpy()), "bp")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"net": nn.Sequential(nn.Linear(6, 2))}, r"deeppc\.Chain"),
+        ({"net": nn.DataParallel(chain())}, r"net\.module"),
+        ({"algorithm": 3}, "algorithm is int: give a name"),
+        ({"callbacks": print}, r"give a list of functions of an event, such as \[print\]"),
+        ({"callbacks": 3}, "give a list of functions"),
+        ({"callbacks": [3]}, "give a list of functions"),
+        ({"targets": 3}, "unknown kind of targets 3"),
+        ({"validation": 1.5}, "validation is 1.5"),
+        ({"validation": X}, "validation is"),
+        ({"run_dir": {}}, "run_dir is"),
+        ({"run_dir": ""}, "run_dir is"),
+        ({"resume": True}, "resume needs run_dir"),
+        ({"resume": "yes"}, "resume is 'yes', but must be True or False"),
+        ({"device": "tpu"}, "device is 'tpu'"),
+        ({"optimizer": nn.Linear(1, 1)}, "optimizer is Linear: give a torch optimiser"),
+        ({"optimizer": "adam"}, "optimizer is str: give a torch optimiser"),
+        ({"optimizer": lambda p: torch.optim.SGD(p, rate=3)}, "optimizer could not be made"),
+        ({"scheduler": 3}, "scheduler is int: give a torch scheduler"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused_in_words(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        deeppc.fit(**{"net": chain(), "data": (X, CLASSES), "show": False, **options})

@@ -7,7 +7,6 @@ random times, from outside, again and again until the run is finished. Each run 
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -24,7 +23,9 @@ import torch
 from torch import nn
 
 import deeppc
+from deeppc import files
 from deeppc.runs import provenance
+from deeppc.runs.folder import RunFolder
 
 
 def start_or_resume(run_dir: Path) -> None:
@@ -70,8 +71,8 @@ def die_before_write(number: int, run_dir: Path) -> None:
         return call
 
     os.fsync = watched(os.fsync)
-    for name in ("replace", "write_bytes", "write_text"):
-        setattr(Path, name, watched(getattr(Path, name)))
+    Path.replace = watched(Path.replace)
+    files._put = watched(files._put)
     start_or_resume(run_dir)
 
 
@@ -101,8 +102,8 @@ def main(folder: Path) -> None:
 
 def recorded(run_dir: Path) -> list[dict[str, object]]:
     """Metrics and result, without the time they took."""
-    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    records.append(json.loads((run_dir / "result.json").read_text()))
+    folder = RunFolder(run_dir)
+    records = [*folder.metrics(), folder.result()]
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 

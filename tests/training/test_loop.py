@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import signal
 import threading
 from collections import namedtuple
@@ -15,8 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import deeppc
+from deeppc import Algorithm, files
 from deeppc.data import Batches, load
-from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
+from deeppc.errors import ConfigError, DataError, DivergedError, Interrupted, OutOfMemory, RunError, UserError
 from deeppc.models import build
 from deeppc.runs.folder import RunFolder
 from deeppc.training import TrainConfig, train
@@ -27,7 +28,7 @@ from deeppc.training.config import replace
 from deeppc.training.events import BatchDone, Ended, EpochDone, Event, Finished, Note, Started
 from deeppc.training.fit import choose_device
 from deeppc.training.schedule import learning_rate
-from deeppc.training.scores import evaluate
+from deeppc.training.scores import evaluate, metric_for
 
 MakeConfig = Callable[..., TrainConfig]
 Same = Callable[[Path, Path], None]
@@ -139,12 +140,14 @@ def test_evaluation_counts_every_image_and_agrees_with_a_naive_one(size: int) ->
     assert score == {"accuracy": first / 359, "top5": fifth / 359}
 
 
-def test_fewer_than_five_classes_have_a_top_five_too() -> None:
+def test_fewer_than_six_classes_have_no_top_five() -> None:
     dataset = load("digits")
     few = dataclasses.replace(dataset, classes=("0", "1", "2"))
     split = dataclasses.replace(dataset.test, labels=dataset.test.labels % 3)
     net = build("mlp", classes=3, in_shape=dataset.in_shape, width=0.1)
-    assert evaluate(net, Batches(split, few, augment=False, shuffle=False))["top5"] == 1.0
+    metric = metric_for(split.labels, outputs=3)
+    assert list(evaluate(net, Batches(split, few, augment=False, shuffle=False), metric)) == ["accuracy"]
+    assert metric_for(split.labels, outputs=6).names == ("accuracy", "top5")
 
 
 # --- interruption and resumption (test_fit.py: optimisers, schedulers; test_kill.py: kills) ---------------------------
@@ -215,6 +218,14 @@ def test_a_finished_run_is_left_alone_and_may_get_more_epochs(tiny: MakeConfig, 
     longer = train(replace(config, epochs=3))
     assert longer.epochs == saved_config(result.run_dir).epochs == 3
     assert_same_state(train(tiny("straight", epochs=3, schedule_epochs=1)).run_dir, longer.run_dir)
+
+
+def test_a_run_of_python_is_resumed_in_python(tmp_path: Path) -> None:
+    net = deeppc.Chain(torch.nn.Linear(3, 2))
+    data = (torch.randn(9, 3), torch.tensor(3 * [0, 1, 0]))
+    deeppc.fit(net, data, "bp", epochs=1, run_dir=tmp_path / "run", device="cpu", show=False)
+    with pytest.raises(ConfigError, match=r"begun in Python: resume it with deeppc.fit"):
+        saved_config(tmp_path / "run")
 
 
 def test_resuming_what_is_not_there(tiny: MakeConfig) -> None:
@@ -292,9 +303,9 @@ def test_divergence_keeps_the_last_good_checkpoint(
     ("options", "advice"),
     [
         ({"lr_x": 100.0}, r"Lower --lr-x \(now 100"),
-        ({"algorithm": "bp", "lr_w": 1e30}, r"Lower --lr-w \(now 1e\+30\)\. The last"),
+        ({"algorithm": "bp", "lr_w": 1e6}, r"Lower --lr-w \(now 1e\+06\)\. The last"),
         ({"precision_on": "node", "lr_x": 100.0}, "or choose --precision-on energy"),
-        ({"depth_gain": True, "lr_w": 1e30}, "or leave out --depth-gain"),
+        ({"depth_gain": True, "lr_w": 1e6}, "or leave out --depth-gain"),
     ],
 )
 def test_advice_fits_the_settings(tiny: MakeConfig, options: dict[str, Any], advice: str) -> None:
@@ -309,7 +320,7 @@ def test_what_cannot_work_is_found_before_training(
         train(tiny(model="vgg6"))
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RunError, match=r"cannot be written: .* Choose another with --run-dir"):
+    with pytest.raises(RunError, match=r"cannot be written: .* Choose another\."):
         train(tiny("file/run"))
     with RunFolder(tmp_path / "run").held(), pytest.raises(RunError, match="Another process is training"):
         train(tiny())
@@ -323,16 +334,16 @@ def test_a_disk_that_fills_up_later_keeps_the_last_checkpoint(
     tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, assert_same_state: Same
 ) -> None:
     straight = train(tiny("straight")).run_dir
-    real, writes = Path.write_bytes, []
+    real, writes = files._put, []
 
-    def full(path: Path, data: bytes) -> int:
+    def full(path: Path, mode: str, parts: Any) -> None:
         writes.append(path)
-        if len(writes) >= 4:
-            real(path, data[:100])
+        if len(writes) == 8:
+            real(path, mode, [bytes(part[:9]) for part in parts])
             raise OSError(28, "No space left on device")
-        return real(path, data)
+        real(path, mode, parts)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(files, "_put", full)
     with pytest.raises(RunError, match="could not be written: No space left on device"):
         train(tiny("broken"))
     monkeypatch.undo()
@@ -342,22 +353,80 @@ def test_a_disk_that_fills_up_later_keeps_the_last_checkpoint(
     assert_same_state(straight, broken)
 
 
-def test_damaged_files_are_named(tiny: MakeConfig, stop_after: StopAfter) -> None:
-    with pytest.raises(Interrupted):
-        train(tiny(), stop_after(2))
-    folder = RunFolder(tiny().run_dir)
-    whole = folder.checkpoint.read_bytes()
-    folder.checkpoint.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(RunError, match=r"The checkpoint .* cannot be read"):
-        train(saved_config(folder.path))
-    other = train(tiny("other", seed=1, epochs=1)).run_dir
-    folder.checkpoint.write_bytes(RunFolder(other).checkpoint.read_bytes())
-    with pytest.raises(RunError, match="of another run"):
-        train(saved_config(folder.path))
-    for text in ("{", "[]", json.dumps({})):
-        folder.manifest_path.write_text(text)
-        with pytest.raises(RunError, match="is damaged"):
-            saved_config(folder.path)
+def test_a_last_image_that_is_alone_does_not_end_a_run(tiny: MakeConfig) -> None:
+    assert train(tiny(limit=65, batch_size=32, norm="bf", epochs=1)).steps == 2
+    config = tiny("alone", batch_size=1, norm="bf")
+    with pytest.raises(DataError, match=r"does not fit the data: .* Choose a larger batch size"):
+        train(config)
+    assert not config.run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"aux": False}, "--no-aux means nothing to mlp: leave it out"),
+        ({"aux": False, "model": "vgg5"}, "--no-aux means nothing to vgg5"),
+        ({"affine": False}, "--no-affine means nothing to a network without a norm"),
+        ({"validation": 0.2, "select": "test"}, "--validation means nothing to a run that selects by test images"),
+        ({"width": 0.3, "model": "own.py:net"}, "--width means nothing to own.py:net"),
+        ({"activation": "relu", "model": "own.py:net"}, "--activation means nothing to own.py:net"),
+        ({"weights": "none.safetensors"}, "cannot be read: No such file"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(
+    tiny: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text("def net(classes): ...")
+    config = tiny(**{"width": 0.25, **changes})
+    with pytest.raises(ConfigError, match=words):
+        train(config)
+    assert not config.run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"algorithm": "pc", "nesterov": False}, ["--nesterov changes nothing here, since momentum_x is 0.0."]),
+        (
+            {"algorithm": "pc", "precision_on": "node"},
+            ["--precision-on changes nothing here, since schedule is fixed."],
+        ),
+        ({"algorithm": "pc", "T": 1, "lr_x": 0.1}, ["learnt nothing"]),
+        ({"algorithm": "pc", "momentum_x": 0.5, "nesterov": False}, []),
+    ],
+)
+@pytest.mark.filterwarnings("error:Nodes .* learnt nothing")
+def test_what_changes_or_learns_nothing_is_told_once(
+    tiny: MakeConfig, options: dict[str, Any], words: list[str]
+) -> None:
+    events: list[Event] = []
+    train(tiny(epochs=1, **options), events.append)
+    notes = [event.text for event in events if isinstance(event, Note)]
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+
+
+def test_memory_that_is_refused_is_said_in_words(tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(epochs=2)
+    real, steps = Algorithm.step, []
+
+    def refused(*args: Any, **options: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 4:
+            torch.empty(1 << 60)
+        return real(*args, **options)
+
+    monkeypatch.setattr(Algorithm, "step", refused)
+    with pytest.raises(OutOfMemory, match="not enough memory for the training: lower the width or the batch size"):
+        train(config)
+    folder = RunFolder(config.run_dir)
+    assert folder.status == "failed"
+    assert checkpoints.load(folder.checkpoint).progress.epoch == 1
+    assert train(saved_config(folder.path)).epochs == 2
+    with pytest.raises(UserError, match="width"):
+        train(tiny("wide", width=1e6))
+    assert not (folder.path.parent / "wide").exists()
 
 
 def test_default_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,3 +435,8 @@ def test_default_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.Monk
         path = default_run_dir(TrainConfig(seed=7))
         assert str(path) == f"runs/digits-vgg5-pc+s+f-7{suffix}"
         path.mkdir(parents=True)
+
+
+def test_what_is_differentiated_twice_is_not_compiled(tiny: MakeConfig) -> None:
+    with pytest.raises(ConfigError, match=r"--compile does not go with tp, .*: leave it out"):
+        build_parts(tiny(compile=True, algorithm="tp"))

@@ -62,8 +62,8 @@ def work_and_save(path: Path, send: Send) -> None:
         send(os.getpid())
         while interruption.signal is None:
             time.sleep(0.01)
-    path.write_text("saved")
-    sys.exit(1)
+        path.write_text("saved")
+        sys.exit(1)
 
 
 class Recorder(list):
@@ -152,6 +152,42 @@ def test_ctrl_c_in_this_process(tmp_path):
 
     with pytest.raises(PoolInterrupted):
         pool.run(press, [1], 1)
+
+
+def finish_late(number: int, send: Send) -> None:
+    """Get SIGTERM after the last look at it, as a run that is just finishing."""
+    with Interruption():
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_worker_that_finished_as_the_signal_came_ends_at_once():
+    start = time.monotonic()
+    outcomes = pool.run(finish_late, [1, 2], 2)
+    assert [outcome.reason for outcome in outcomes] == ["Its process ended with code 143, 2 times."] * 2
+    assert time.monotonic() - start < pool.SAVING / 2
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(None, KeyboardInterrupt), (ValueError("another"), KeyboardInterrupt), (PoolInterrupted(2), PoolInterrupted)],
+)
+def test_a_signal_that_nobody_acted_on_is_raised_on_leaving(error, raised, capfd):
+    def work():
+        with Interruption():
+            signal.raise_signal(signal.SIGINT)
+            assert "Stopping after this batch, then saving" in capfd.readouterr().err  # at once
+            if error is not None:
+                raise error
+
+    with pytest.raises(raised):
+        work()
+
+
+def test_workers_never_hear_ctrl_c():
+    with pool._no_ctrl_c():
+        mask = subprocess.run(["grep", "SigBlk", "/proc/self/status"], capture_output=True, text=True, check=True)
+    assert int(mask.stdout.split()[1], 16) >> (signal.SIGINT - 1) & 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_workers_save_and_end_when_the_parent_is_killed(tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,13 +19,16 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from deeppc.bench.timing import Tell, batch, profiled, require_writable, save, seconds, silent, step
+from deeppc.bench.timing import Tell, batch, profiled, require_positive, save, seconds, silent, step
+from deeppc.core.inputs import UntaughtWarning
+from deeppc.files import require_writable
 from deeppc.models import Style, build
 from deeppc.models.resnet import resnet
 from deeppc.report import plots
 from deeppc.report.tables import Table
 
-ALGORITHMS = ("bp", "pc+s+f, alpha=0", "pc+s+f", "pc", "ipc+s")
+LINEAR = ("bp", "pc+s+f, alpha=0", "pc+s+f, strides=1")  # in depth
+ALGORITHMS = (*LINEAR, "pc+s+f", "pc", "ipc+s")
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,14 @@ class Case:
     batch_size: int = 32
     T: int | None = None
     width: float = 0.25
+    algorithms: tuple[str, ...] = ALGORITHMS
 
 
+DEPTH = "levels L of a ResNet, T = L"
 CASES = (
     *(Case("inference steps T", T, 0, T=T) for T in (10, 14, 20, 28, 40)),
-    *(Case("levels L of a ResNet, T = L", 8 * n + 2, n, batch_size=16) for n in (1, 2, 3, 4)),
+    *(Case(DEPTH, 8 * n + 2, n, batch_size=16) for n in (1, 2, 3, 4)),
+    *(Case(DEPTH, 8 * n + 2, n, batch_size=16, algorithms=LINEAR) for n in (8, 16)),  # others would take minutes
     *(Case("images in a batch", size, 0, batch_size=size) for size in (8, 16, 32, 64, 128)),
 )
 
@@ -62,8 +69,11 @@ Lines = dict[tuple[str, str], list[Point]]  # by axis and algorithm
 
 def bench(folder: Path, *, rounds: int = 5, threads: int = 2, tell: Tell = silent) -> Table:
     """Measure, and write table, picture and numbers to ``folder``, which is tried before anything is measured."""
+    require_positive(rounds=rounds, threads=threads)
     require_writable(folder)
-    points = list(run(rounds=rounds, threads=threads, tell=tell))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntaughtWarning)  # of T below L, which is part of what is measured
+        points = list(run(rounds=rounds, threads=threads, tell=tell))
     table = as_table(points)
     save(folder / "scaling", {"points": [asdict(point) for point in points]}, table, draw(points))
     return table
@@ -77,7 +87,7 @@ def run(*, rounds: int = 5, threads: int = 2, tell: Tell = silent) -> Iterator[P
         torch.manual_seed(0)
         net = resnet([case.blocks] * 4, Style(width=case.width)) if case.blocks else build("vgg10", width=case.width)
         images, labels = batch(net, case.batch_size)
-        steps = {name: step(name, net, images, labels, T=case.T) for name in ALGORITHMS}
+        steps = {name: step(name, net, images, labels, T=case.T) for name in case.algorithms}
         for warm_up in steps.values():
             warm_up()
         memory = {name: profiled(once).peak for name, once in steps.items()}

@@ -17,8 +17,10 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from deeppc.bench.timing import PLAIN, SPECS, Tell, batch, profiled, require_writable, save, seconds, silent, step
+from deeppc.bench.timing import PLAIN, SPECS, Tell, batch, profiled, require_positive, save, seconds, silent, step
 from deeppc.diagnostics.work import multiply_adds, step_cost
+from deeppc.errors import nearest
+from deeppc.files import require_writable
 from deeppc.models import build
 from deeppc.report import plots
 from deeppc.report.tables import Table
@@ -44,6 +46,16 @@ class Setting:
     rounds: int = 7
     threads: int = 2
 
+    def __post_init__(self) -> None:
+        require_positive(batch_size=self.batch_size, rounds=self.rounds, threads=self.threads)
+        if not self.models:
+            raise ValueError("there are no networks to measure: name one at least, such as vgg5")
+        if "bp" not in self.algorithms:
+            raise ValueError("bp is missing in algorithms: all others are measured relative to it")
+        for name in self.algorithms:
+            if name not in SPECS:
+                raise ValueError(f"unknown algorithm {name!r}: {nearest(name, SPECS)}")
+
 
 @dataclass(frozen=True)
 class StepCost:
@@ -64,8 +76,10 @@ class StepCost:
 def bench(setting: Setting, folder: Path, tell: Tell = silent) -> Table:
     """Measure, and write table, picture and numbers to ``folder``, which is tried before anything is measured.
 
-    Raises ``ValueError`` for an unknown network.
+    Raises ``ValueError`` for an unknown network. Without a place to write, the RunError has the table.
     """
+    for model in setting.models:
+        build(model, width=setting.width)  # an unknown one is found now
     require_writable(folder)
     costs = list(run(setting, tell))
     table = as_table(costs)
@@ -107,14 +121,18 @@ def run(setting: Setting, tell: Tell = silent) -> Iterator[StepCost]:
 
 def as_table(costs: Sequence[StepCost]) -> Table:
     """Return a row for each network and algorithm."""
-    head = ("network", "step", "ms", "time", "quartiles", "bound", "time / bound", "memory", "in convolutions", "paper")
+    head = ("network", "step", "ms", "time", "quartiles", "bound", "/bound", "memory", "conv", "paper")
+    note = (
+        "time, bound and memory: relative to bp; bound: by multiply-adds; /bound: time / bound; "
+        "conv: the part of the time in convolutions; paper: its time, on another machine"
+    )
     rows = []
     for c in costs:
         times = (f"{c.milliseconds:.0f}", f"{c.ratio:.2f}", f"{c.low:.2f}-{c.high:.2f}")
         bound = (f"{c.bound:.2f}", f"{c.ratio / c.bound:.2f}") if c.bound else (None, None)
         paper = None if c.paper is None else f"{c.paper:.2f}"
         rows.append((c.model, c.algorithm, *times, *bound, f"{c.memory:.2f}", f"{c.convolutions:.0%}", paper))
-    return Table(head, rows)
+    return Table(head, rows, note=note)
 
 
 @plots.styled()

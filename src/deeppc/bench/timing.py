@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ SPECS: dict[str, dict[str, float]] = {
     "bp": {},
     "pc+s+f, alpha=0": {"lr_x": 0.1, "alpha": 0.0},
     "pc+s+f": {"lr_x": 0.1, "alpha": 0.01},
+    "pc+s+f, strides=1": {"lr_x": 0.1, "alpha": 0.01, "strides": 1},
     "pc": {"lr_x": 0.1},
     "ipc+s, alpha=0": {"lr_x": 0.1, "alpha": 0.0},
     "ipc+s": {"lr_x": 0.1, "alpha": 0.01},
@@ -80,6 +80,7 @@ class Profile(NamedTuple):
 
 def profiled(once: Callable[[], object]) -> Profile:
     """Run one step under torch's profiler, and add up its record of allocations and operations."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's library else prints two lines for each step
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         once()
     held = peak = 0
@@ -89,6 +90,13 @@ def profiled(once: Callable[[], object]) -> Profile:
             peak = max(peak, held)
     times = {average.key: average.self_cpu_time_total for average in profiler.key_averages()}
     return Profile(peak, sum(t for name, t in times.items() if "convolution" in name) / sum(times.values()))
+
+
+def require_positive(**counts: int) -> None:
+    """Raise ValueError for a count below 1."""
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name} is {count}, but must be at least 1")
 
 
 def machine() -> dict[str, object]:
@@ -101,18 +109,11 @@ def machine() -> dict[str, object]:
     }
 
 
-def require_writable(folder: Path) -> None:
-    """Make the folder, and raise an error now, rather than after an hour of measuring, if nothing can be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise RunError(f"{folder} cannot be written to: {error.strerror or error}.") from error
-
-
 def save(stem: Path, record: Mapping[str, Any], table: Table, figure: Figure) -> None:
-    """Write ``<stem>.json``, ``.md``, ``.svg`` and ``.png``."""
-    write_json(stem.with_suffix(".json"), {"machine": machine(), **record})
-    write_text(stem.with_suffix(".md"), table.markdown())
-    plots.save(figure, stem)
+    """Write ``<stem>.json``, ``.md``, ``.svg`` and ``.png``. A RunError has the table, which else would be lost."""
+    try:
+        write_json(stem.with_suffix(".json"), {"machine": machine(), **record})
+        write_text(stem.with_suffix(".md"), table.markdown())
+        plots.save(figure, stem)
+    except RunError as error:
+        raise RunError(f"{error} What was measured:\n\n{table.markdown()}") from error

@@ -48,6 +48,21 @@ class Training(Protocol):
     def config(self) -> Path | None: ...
 
 
+def require_words(args: Sequence[str]) -> None:
+    """Refuse an argument that no command can mean: an empty one, or one that is no text."""
+    for before, word in zip(["", *args], args, strict=False):
+        option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+        name = option if option.startswith("--") else "An argument"
+        if equals and not value.strip():
+            raise ConfigError(_empty(name))
+        if "\0" in word or word != word.encode(errors="replace").decode():
+            raise ConfigError(f"{name} is {value!r}: write it without NUL, and in UTF-8.")
+
+
+def _empty(name: str) -> str:
+    return f"{name} is empty: give it a value, or leave it out."
+
+
 def given_flags(args: Sequence[str]) -> Given:
     """Return the names of the flags among the words of a command line."""
     names = {word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--")}
@@ -121,15 +136,18 @@ def split_options(
     return own, {name: value for name, value in options.items() if name in means or name in must}
 
 
-def words(text: str) -> list[str]:
-    """Split a list with commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+def words(flag: str, text: str) -> list[str]:
+    """Split a list with commas, whose default may be empty."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if text and not found:
+        raise ConfigError(_empty(flag))
+    return found
 
 
 def seeds_of(text: str) -> list[int]:
     """Read seeds with commas between them; each counts once."""
     try:
-        return list(dict.fromkeys(int(seed) for seed in words(text)))
+        return list(dict.fromkeys(int(seed) for seed in words("--seeds", text)))
     except ValueError:
         raise ConfigError(f"--seeds is {text!r}, but must be whole numbers, e.g. 0,1,2.") from None
 
@@ -147,10 +165,13 @@ def watching(as_json: bool, tensorboard: bool = False) -> Iterator[Callback]:
 
 def remark(text: str, style: str = "bold") -> None:
     """Say something on stderr."""
-    from rich.console import Console
-    from rich.text import Text
+    try:
+        from rich.console import Console
+        from rich.text import Text
 
-    Console(file=sys.stderr).print(Text(text, style=style), soft_wrap=True)
+        Console(file=sys.stderr).print(Text(text, style=style), soft_wrap=True)
+    except MemoryError:
+        sys.stderr.write(f"{text}\n")
 
 
 if TYPE_CHECKING:

@@ -5,9 +5,13 @@ torch is imported when a command runs, never for ``--help``.
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stderr
 from dataclasses import dataclass
 from typing import Annotated, Literal, Union, cast
 
@@ -15,9 +19,10 @@ import tyro
 from tyro.conf import Positional, subcommand
 
 from deeppc.cli import paper, search, tools, train
-from deeppc.cli.common import Command, Given, given_flags, remark
+from deeppc.cli.common import Command, Given, given_flags, remark, require_words
+from deeppc.cli.streams import guarded
 from deeppc.core import memory
-from deeppc.errors import Interrupted, UserError
+from deeppc.errors import ConfigError, Interrupted, UserError, memory_in_words
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ COMMANDS: dict[str, type[Command]] = {
     "completion": Completion,
 }
 
+TORCHRUN = "TORCHELASTIC_RUN_ID"  # set in what it has started
+DIVIDED = ("train",)  # commands whose copies under torchrun share the work
+
+BUG = 70  # the exit code of what should not have happened: EX_SOFTWARE of sysexits.h
+
 DESCRIPTION = """Train deep predictive coding networks.
 
 A first run, which needs no download:  deeppc train --epochs 5
@@ -47,35 +57,94 @@ The flags of a command:  deeppc train --help"""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 2 for what the user can put right, 3 for a run that diverged."""
-    args = list(sys.argv[1:] if args is None else args) or ["--help"]
-    if args == ["--version"]:
-        from deeppc import __version__
+    """Run one command. Returns the exit code.
 
-        print(f"deeppc {__version__}")
-        return 0
-    if " ".join(args[:2]) in COMMANDS:  # a command of two words
-        args = [" ".join(args[:2]), *args[2:]]
-    memory.keep()
+    0 done, 2 what the user can put right, 3 a run that diverged, 70 a bug, 130 or 143 stopped by a signal, 141 done,
+    but whoever read the output had gone.
+    """
+    args = list(sys.argv[1:] if args is None else args) or ["--help"]
+    with guarded() as out:
+        code = _run(args)
+        out.flush()
+        if out.error is not None and not code:
+            if isinstance(out.error, BrokenPipeError):
+                return 128 + 13  # as after SIGPIPE
+            remark(f"error: the output could not be written: {out.error.strerror or out.error}.", "red")
+            return UserError.exit_code
+    return code
+
+
+def _run(args: list[str]) -> int:
+    """Run one command, and put what it raises into words."""
     try:
-        _parse(args).run(given_flags(args))
+        if args == ["--version"]:
+            from deeppc import __version__
+
+            print(f"deeppc {__version__}")
+            return 0
+        require_words(args)
+        if " ".join(args[:2]) in COMMANDS:  # a command of two words
+            args = [" ".join(args[:2]), *args[2:]]
+        _require_one(args)
+        memory.keep()
+        command = _parse(args)
+        with memory_in_words("this command"):
+            command.run(given_flags(args))
+    except SystemExit as end:  # of the parser, which has said why
+        return end.code if isinstance(end.code, int) else UserError.exit_code if end.code else 0
     except KeyboardInterrupt:
         remark("Interrupted.")
-        return 130
-    except BrokenPipeError:  # whoever read our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 128 + signal.SIGINT
     except Interrupted as stop:
-        remark(str(stop))
+        if _speaks(str(stop)):
+            remark(str(stop))
         return stop.exit_code
     except UserError as error:
-        remark(f"error: {error}", "red")
-        return error.exit_code
+        return _refused(error, str(error), error.exit_code)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _refused(error, f"{where}{error.strerror or error}.", UserError.exit_code)
+    except Exception as error:
+        what = f"deeppc failed where it should not have: {type(error).__name__}: {error}".rstrip(".")
+        return _refused(error, f"{what}. Please report it; DEEPPC_TRACEBACK=1 shows where.", BUG)
     return 0
+
+
+def _refused(error: Exception, words: str, code: int) -> int:
+    if os.environ.get("DEEPPC_TRACEBACK", "0") not in ("", "0"):
+        traceback.print_exception(error)
+    if _speaks(words):
+        remark(f"error: {words}", "red")
+    return code
+
+
+def _speaks(words: str) -> bool:
+    """Whether to print this: of torchrun's workers, the first to find it out does."""
+    if TORCHRUN not in os.environ:
+        return True
+    from deeppc.training.distributed import first_to_say
+
+    return first_to_say(words)
+
+
+def _require_one(args: Sequence[str]) -> None:
+    """Refuse to run a command in several copies side by side, without a word, which torchrun would start."""
+    copies = int(os.environ.get("WORLD_SIZE", "1")) if TORCHRUN in os.environ else 1
+    if copies > 1 and args[0] in COMMANDS and args[0] not in DIVIDED and "--help" not in args:
+        raise ConfigError(
+            f"torchrun starts {copies} copies of deeppc {args[0]}, which would not work together: only deeppc train "
+            "does. Start it without torchrun (most commands that train have --jobs)."
+        )
 
 
 def _parse(args: Sequence[str]) -> Command:
     """Return the command that ``args`` name, with its flags."""
     arms = [Annotated[kind, subcommand(name)] for name, kind in COMMANDS.items()]
     table = cast(Callable[..., Command], Union[tuple(arms)])  # noqa: UP007 - of a length that is not written down
-    return tyro.cli(table, args=args, prog="deeppc", description=DESCRIPTION)
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said) if TORCHRUN in os.environ else nullcontext():
+            return tyro.cli(table, args=args, prog="deeppc", description=DESCRIPTION)
+    finally:
+        if said.getvalue() and _speaks(said.getvalue()):
+            sys.stderr.write(said.getvalue())

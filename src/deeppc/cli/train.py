@@ -48,10 +48,16 @@ class Train:
 
     def run(self, given: Given) -> None:
         from deeppc.training.builder import saved_config, train
+        from deeppc.training.distributed import joined
+        from deeppc.training.events import ignore
 
-        config = config_of(self, given, saved_config)
-        with watching(self.json, self.tensorboard) as callback:
-            train(config, callback)
+        with joined() as workers:
+            config = config_of(self, given, lambda folder: workers.share(lambda: saved_config(folder)))
+            if not workers.first:
+                train(config, ignore)
+                return
+            with watching(self.json, self.tensorboard) as callback:
+                train(config, callback)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Compare:
     def run(self, given: Given) -> None:
         from deeppc.training.compare import saved_comparison
 
-        algorithms, seeds = words(self.algorithms), seeds_of(self.seeds)
+        algorithms, seeds = words("--algorithms", self.algorithms), seeds_of(self.seeds)
         layers: list[Layer] = [*layers_of(self), (flags_of(self, given), "")]
         base = TrainConfig()
         if (folder := folder_to_resume(self, given)) is not None:

@@ -2,114 +2,198 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from deeppc.core import energies
+from deeppc.core import reuse
 from deeppc.core.algorithms import Result
+from deeppc.core.energies import half_square
 from deeppc.core.graph import Graph
-from deeppc.core.inputs import check, target_for
+from deeppc.core.inputs import UntaughtWarning, by_name, check, check_parts
 from deeppc.core.norm import unchanged_on_error
 from deeppc.core.state import Observer, Prediction, Scale, State
+from deeppc.core.wave import Wave
+
+
+class Workers(Protocol):
+    """Processes that each hold a part of the samples of one batch, and sum what their weights learn.
+
+    ``samples``  how many the whole batch has: a number, or a tensor () of it on the device.
+    """
+
+    @property
+    def samples(self) -> Scale: ...
+
+    def learnt(self, v: str) -> None:
+        """The gradients of node ``v`` are there: those that no other node adds to may be sent."""
+
+    def wait(self) -> None:
+        """Return when every ``.grad`` is that of the whole batch."""
+
+    def agree(self, drawn: Tensor) -> Tensor:
+        """Return what one of the workers has drawn, the same in all."""
+
+    def total(self, part: Tensor) -> Tensor:
+        """Return the sum of all workers' parts."""
 
 
 class Batch:
     """A network, inputs and targets; then the state that they are in, and what the weights have learnt.
 
-    ``state``       there after :meth:`initialise`, with ``target``: ``y`` in the shape of the output.
+    ``state``       there after :meth:`initialise`, with ``targets``: ``y`` of each output, as its energy wants it.
     ``beta``        the strength of nudging, by which weight gradients are divided.
     ``parameters``  by node, those that want a gradient.
-    ``gain``        by node, a factor on its weight gradients; 1 where none is set.
+    ``gain``        by node, a factor on its weight gradients; where none is set, the unit that errors are counted in.
     ``energy``      by node, what its weights learnt from, mean over the batch.
+    ``workers``     others that have the rest of the batch, if it is divided: ``energy`` is then our part of that mean.
     """
 
     state: State
-    target: Tensor
+    targets: dict[str, Tensor]
 
     def __init__(
         self,
         net: Graph,
-        inputs: Tensor,
-        targets: Tensor,
+        inputs: Any,
+        targets: Any,
         loss: str,
         optimizer: Optimizer | None,
         observe: Observer | None,
+        sample_weights: Tensor | None = None,
+        workers: Workers | None = None,
     ) -> None:
-        if isinstance(optimizer, LBFGS):
-            raise ValueError("LBFGS needs a loss to evaluate again; predictive coding gives gradients only")
-        check(inputs, targets)
-        self.net, self.inputs, self.targets, self.loss = net, inputs, targets, loss
-        self.optimizer, self.observe = optimizer, observe
+        check_parts(net, optimizer, observe)
+        self.net, self.loss, self.optimizer, self.observe, self.workers = net, loss, optimizer, observe, workers
+        self.inputs = by_name(inputs, net.inputs, "inputs")
+        self._given = by_name(targets, net.outputs, "targets")
+        check(self.inputs, self._given, sample_weights, least=1 if workers is None else 0)
+        self.sample_weights = sample_weights
         self.parameters = net.trainable()
         self.beta: Scale = 1.0
         self.gain: dict[str, float] = {}
         self.energy: dict[str, Tensor] = {}
+        self._taught: set[str] = set()
+        self._clamped: dict[str, Tensor] = {}
 
-    def initialise(self, keep: Collection[str] = ()) -> State:
+    def initialise(self, keep: Collection[str] = (), wave: Wave | None = None) -> State:
         """Run the feed-forward pass. Whatever is wrong with the batch is found here, and leaves no trace.
 
-        ``keep`` names the nodes whose weights will learn through this pass.
+        ``keep`` names the nodes whose weights will learn through this pass; ``wave`` is what is known of the energy.
         """
-        with unchanged_on_error(self.net, self.inputs.device):
-            self.state = State(self.net, self.inputs, loss=self.loss, keep=keep)
-            if any(mu.dtype == torch.float16 for mu in self.state.mu0.values()):
+        torch.clear_autocast_cache()  # it may hold the weights of an earlier batch
+        with unchanged_on_error(self.net, self._device()):
+            total = None if self.workers is None else self.workers.total
+            self.state = State(self.net, self.inputs, loss=self.loss, keep=keep, wave=wave, total=total)
+            if any(self.state.mu0[v].dtype == torch.float16 for v in self.net.nodes):
                 raise ValueError("float16 cannot hold the small errors of deep layers: use float32 or bfloat16")
-            out = self.state.mu0[self.net.output]
-            self.target = target_for(self.targets, out, distribution=self.loss == "cross_entropy")
+            outs = {v: self.state.mu0[v] for v in self.net.outputs}
+            self.targets = {v: self.state.energy[v].target(self._given[v], out) for v, out in outs.items()}
         if self.optimizer is not None:
             self.optimizer.zero_grad()
         return self.state
 
     def clamp(self, beta: Scale = 1.0) -> None:
-        """Move the output by ``beta`` of the way to the target, which from now on is there: ``mu0 + beta (y - mu0)``.
+        """Move each output by ``beta`` of the way to its target: ``mu0 + beta (y - mu0)``.
 
         Under cross-entropy that holds for the softmax of ``mu0``.
         """
         self.beta = beta
-        self.state.d[self.net.output] = beta * (self.target - self.state.response0)
-        self.target = self.state.response0 + self.state.d[self.net.output]
+        for v, target in self.targets.items():
+            self.state.clamp(v, target, beta)
+            self._clamped[v] = self.state.value(v)
 
     def random_sign(self) -> Tensor:
         """Draw +1 or -1."""
-        sign = 2 * torch.randint(0, 2, (), device=self.target.device) - 1
-        return sign.to(self.target.dtype)
+        like = next(iter(self.targets.values()))
+        sign = 2 * torch.randint(0, 2, (), device=like.device) - 1
+        sign = sign.to(torch.promote_types(like.dtype, torch.float32))
+        return sign if self.workers is None else self.workers.agree(sign)
+
+    @property
+    def samples(self) -> Scale:
+        """The number of samples that a mean over the batch is taken of."""
+        return self.state.batch if self.workers is None else self.workers.samples
 
     def learn(
         self, v: str, eps: Tensor, prediction: Prediction | None = None, *, parents: Sequence[str] = (), pi: float = 1.0
     ) -> list[Tensor | None]:
-        """Add the gradient of ``pi / 2 |eps|^2``, mean over the batch, by the weights of ``v`` to their ``.grad``.
+        """Add the gradient of ``pi E_v``, mean over the batch, by the weights of ``v`` to their ``.grad``.
 
         The error is pulled back through ``prediction`` (None: that of the present state). Returns ``J^T eps`` for each
         of ``parents``.
         """
-        self.energy[v] = self._energy(v, eps, prediction)
+        own = () if self.state.at_rest(v) else [p for p in self.state.energy[v].parameters() if p.requires_grad and pi]
+        self.energy[v], learnt = self._energy(v, eps, prediction, own)
         weights = self.parameters[v] if pi else ()
-        pulls, gradients = self.state.pull_back(v, eps, parents, weights, prediction)
-        scale = -pi * self.gain.get(v, 1.0) / (self.state.batch * self.beta)
-        for weight, gradient in zip(weights, gradients, strict=True):
-            if gradient is not None:
-                scaled = gradient * scale
-                weight.grad = scaled if weight.grad is None else weight.grad + scaled
+        if pi:
+            self._taught.add(v)
+        pulls, gradients = self.state.pull_back(v, eps, parents, weights, prediction, self.sample_weights)
+        scale = -pi * self.gain.get(v, self.state.unit(v)) / (self.samples * self.beta)
+        _accumulate(weights, gradients, scale)
+        _accumulate(own, learnt, pi / self.samples)
+        if self.workers is not None and pi:
+            self.workers.learnt(v)
         return pulls
 
     def update(self, nodes: Iterable[str]) -> None:
         """Step the optimiser. ``nodes`` are those whose weights have a gradient."""
         assert self.optimizer is not None
+        if self.workers is not None:
+            self.workers.wait()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.state.weights_changed(nodes)
+        changed = {id(weight) for v in nodes for weight in self.parameters[v]}
+        self.state.weights_changed([v for v, own in self.parameters.items() if any(id(w) in changed for w in own)])
+
+    def warn_of_untaught(self, steps: int) -> None:
+        """Warn, at the line that asked for this batch, of nodes whose weights have learnt nothing."""
+        untaught = [v for v, weights in self.parameters.items() if weights and v not in self._taught]
+        if untaught:
+            names = ", ".join(untaught[:5]) + (f" and {len(untaught) - 5} more" if len(untaught) > 5 else "")
+            what = f"{names} learnt nothing: the energy does not reach them in {steps} inference steps"
+            text = f"Nodes {what}. Leave T out (this network has {self.net.L} levels), or raise it."
+            warnings.warn(text, UntaughtWarning, stacklevel=4)
 
     def result(self) -> Result:
-        zero = torch.zeros((), device=self.inputs.device)
+        zero = torch.zeros((), device=self._device())
         energy = {v: self.energy.get(v, zero) for v in self.net.nodes}
-        return Result(self.state.mu0[self.net.output], energy, self.state.work)
+        outs = {v: self.state.mu0[v] for v in self.net.outputs}
+        logits = outs if len(outs) > 1 else next(iter(outs.values()))
+        losses = [self.state.energy[v].value(y, reuse.widened(outs[v])) for v, y in self.targets.items()]
+        each = torch.stack(losses).sum(0)
+        loss = (each if self.sample_weights is None else each * self.sample_weights).sum() / self.samples
+        return Result(logits, energy, self.state.work, loss)
 
-    def _energy(self, v: str, eps: Tensor, prediction: Prediction | None) -> Tensor:
-        if v == self.net.output and self.loss == "cross_entropy":
-            mu = (prediction or self.state.predict(v)).mu.detach()
-            return energies.cross_entropy(self.target, mu) / self.state.batch
-        # Backprop moves the output alone, and its errors are not small.
-        return energies.half_square(eps, small=len(self.state.d) > 1) / self.state.batch
+    def _energy(
+        self, v: str, eps: Tensor, prediction: Prediction | None, own: Sequence[nn.Parameter]
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """The energy that ``v`` learns from, mean over the batch, and its gradient (a sum) by ``own`` parameters."""
+        state, energy = self.state, self.state.energy[v]
+        if energy.plain or state.at_rest(v):  # at rest, as backprop leaves it: the error is one that was carried here
+            return half_square(eps) * state.unit(v) ** 2 / self.samples, ()
+        if energy.canonical and v not in self._clamped:  # of the error alone; the state may be another than its own
+            x = (eps * state.unit(v) / energy.weigh(torch.ones_like(eps))).detach()
+            mu = torch.zeros_like(x)
+        else:
+            x = self._clamped[v] if v in self._clamped else state.value(v)
+            mu = reuse.widened((prediction or state.predict(v)).mu.detach())
+        with torch.set_grad_enabled(bool(own)):
+            each = energy.value(x, mu)
+            total = (each if self.sample_weights is None else each * self.sample_weights).sum()
+        learnt = torch.autograd.grad(total, list(own), allow_unused=True) if own else ()
+        return each.detach().sum() / self.samples, learnt
+
+    def _device(self) -> torch.device:
+        return next(iter(self.inputs.values())).device
+
+
+def _accumulate(weights: Sequence[nn.Parameter], gradients: Sequence[Tensor | None], scale: Scale) -> None:
+    for weight, gradient in zip(weights, gradients, strict=True):
+        if gradient is not None:
+            scaled = gradient * scale  # a sum is a new tensor: who has sent the old one sees that there is more
+            weight.grad = scaled if weight.grad is None else weight.grad + scaled

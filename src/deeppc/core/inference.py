@@ -1,4 +1,4 @@
-"""Inference: relax the activities by SGD on the energy.
+"""Inference: relax the activities by gradient descent on the energy.
 
     E_t = 1/2 sum_v pi_v(t) |eps_v|^2          dE/dx_v = pi_v eps_v - sum over successors c of pi_c J_c^T eps_c
 
@@ -9,88 +9,146 @@ held at a time.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from deeppc.core import reuse
-from deeppc.core.state import Observer, State
+from deeppc.core.state import Observer, Scale, State
 
-Weight = Callable[[str, int], float]  # of a node at a step
+Factor = Callable[[str, int], float]  # of a node at a step
 
 
-def infer(
+class PullBack(Protocol):
+    """Returns ``J^T eps`` for each of the parents."""
+
+    def __call__(self, v: str, eps: Tensor, *, parents: Sequence[str]) -> list[Tensor | None]: ...
+
+
+def relax(
     descent: Descent, steps: int, *, observe: Observer | None = None, relaxed: Callable[[str], None] | None = None
 ) -> None:
     """Run inference steps ``t = 0 .. steps - 1``.
 
-    ``observe(t, state)`` sees the state before each step, and after the last. ``relaxed(v)`` is called as soon as
-    ``v`` will neither move nor pull at its parents any more.
+    ``observe(t, state)`` sees the state before each step, and after the last; if it returns True, inference ends.
+    ``relaxed(v)`` is called as soon as ``v`` will neither move nor pull at its parents any more.
     """
     state = descent.state
     final = descent.final_turns(steps) if relaxed is not None else {}
     for t in range(steps):
-        if observe is not None:
-            observe(t, state)
+        if observe is not None and observe(t, state) is True:
+            return
         for v in reversed(list(state.net.nodes)):
-            state.forget(v)
-            parents = descent.moving_parents(v, t)
-            if descent.send(v, t) and not state.at_rest(v) and (parents or descent.receive(v, t)):
-                eps = state.error(v)
-                pulls, _ = state.pull_back(v, eps, parents)
-                descent.push(v, t, eps, parents, pulls)
-                del eps  # before the next one is made
-            descent.move(v)
+            descent.turn(v, t)
             if relaxed is not None and final[v] == t:
                 relaxed(v)
+        for v in state.free:
+            descent.move(v, t)
     if observe is not None:
         observe(steps, state)
 
 
 class Descent:
-    """SGD on the activities of one batch, with momentum that begins at 0.
+    """SGD on the activities of one batch, with momentum that begins at 0; or Adam. Nothing of it outlives the batch.
 
     ``send(v, t)`` weighs the error of ``v`` in the force on itself and on its parents; ``receive(v, t)`` weighs the
     whole force on ``v``, 0 where it stands still (the clamped output). Precision is the one or the other.
+
+    ``noise``   temperature of Langevin dynamics: activities are then drawn from ``exp(-E / noise)``, in the long run.
+    ``pinned``  by node, a mask of the entries that stand still, and their deviations.
     """
 
-    def __init__(self, state: State, lr: float, momentum: float, nesterov: bool, send: Weight, receive: Weight) -> None:
+    def __init__(
+        self,
+        state: State,
+        lr: float,
+        momentum: float,
+        nesterov: bool,
+        send: Factor,
+        receive: Factor,
+        *,
+        adam: bool = False,
+        noise: float = 0.0,
+        pinned: Mapping[str, tuple[Tensor, Tensor]] | None = None,
+    ) -> None:
         self.state = state
         self.lr, self.momentum, self.nesterov = lr, momentum, nesterov
         self.send, self.receive = send, receive
+        self._adam, self._noise, self._pinned = adam, noise, pinned or {}
+        self._moments: dict[str, tuple[Tensor, Tensor, int]] = {}  # of Adam, and how many
         self._forces: defaultdict[str, list[reuse.Term]] = defaultdict(list)  # dE/dx of nodes whose turn is to come
         self._buffers: dict[str, Tensor] = {}  # of the momentum
 
-    def moving_parents(self, v: str, t: int) -> list[str]:
-        """The parents of ``v`` that are free to move at step ``t``."""
-        return [p for p in self.state.net.hidden_parents(v) if self.receive(p, t)]
+    def turn(self, v: str, t: int, pull_back: PullBack | None = None, *, learns: bool = False) -> bool:
+        """Send the error of ``v`` to itself and to its parents, then move it. Return whether it had one.
 
-    def push(self, v: str, t: int, eps: Tensor, parents: list[str], pulls: list[Tensor | None]) -> None:
-        """Add ``pi eps`` to the force on ``v``, and ``-pi J^T eps`` to the forces on ``parents``.
+        ``pull_back``, if given, does more on the way; with ``learns`` it is called where nothing moves, too.
+        """
+        state = self.state
+        state.forget(v)
+        parents = [p for p in dict.fromkeys(state.net.parents[v]) if self.receive(p, t)]
+        sends = bool(self.send(v, t) and not state.at_rest(v) and (parents or self.receive(v, t) or learns))
+        if sends:
+            eps = self.error(v, t)
+            force = state.force(v, eps)
+            pulls = pull_back(v, eps, parents=parents) if pull_back else state.pull_back(v, eps, parents)[0]
+            self.push(v, t, force, parents, pulls)
+            del eps, force  # before the next one is made
+        self.move(v, t)
+        return sends
+
+    def error(self, v: str, t: int) -> Tensor:
+        """The error of ``v`` that counts at step ``t``."""
+        return self.state.error(v)
+
+    def push(
+        self, v: str, t: int, force: Tensor, parents: list[str], pulls: list[Tensor | None], factor: Scale = 1.0
+    ) -> None:
+        """Add ``pi force`` to the force on ``v``, and ``-pi J^T eps`` to the forces on ``parents``, times a factor.
 
         ``pulls`` is used up: nothing but the forces may hold a tensor that is to be written over.
         """
-        pi = self.send(v, t)
+        pi = self.send(v, t) * factor
         if self.receive(v, t):
-            self._forces[v].insert(0, (pi * self.receive(v, t), eps))
+            # First: it may be d_v itself, to which the others are then added.
+            self._forces[v].insert(0, (pi * self.receive(v, t), force))
         for p in reversed(parents):
             pull = pulls.pop()
             if pull is not None:
                 pull = reuse.apart(pull, self.state.d.get(v))
-                self._forces[p].insert(0, (-pi * self.receive(p, t), pull))
+                term = (-pi * self.receive(p, t) * self.state.wave.unit(v, p), pull)
+                self._forces[p].insert(0, term)
 
-    def move(self, v: str) -> None:
-        """Take one SGD step on ``d_v``, if there is a force or a momentum."""
+    def move(self, v: str, t: int) -> None:
+        """Take one step on ``d_v``, if there is a force or a momentum."""
         force = self._forces.pop(v, [])
+        if self._noise and self.receive(v, t):
+            force.append((math.sqrt(2 * self._noise / self.lr), torch.randn_like(reuse.widened(self.state.mu0[v]))))
         if not force and v not in self._buffers:
             return
+        if self._adam and force:
+            force = [(1.0, self._scaled(v, reuse.add(None, force, 1.0)))]
         m, buffers = self.momentum, self._buffers
         if m:
             buffers[v] = reuse.add(buffers[v].mul_(m) if v in buffers else None, force, 1.0)
             force = [*force, (m, buffers[v])] if self.nesterov else [(1.0, buffers[v])]
         read = [*buffers.values(), *(x for terms in (force[1:], *self._forces.values()) for _, x in terms)]
-        self.state.move(v, reuse.add(self.state.d.get(v), force, -self.lr, read))
+        d = reuse.add(self.state.d.get(v), force, -self.lr, read)
+        if v in self._pinned:
+            mask, value = self._pinned[v]
+            d = torch.where(mask, value, d)
+        self.state.move(v, d)
+
+    def _scaled(self, v: str, force: Tensor) -> Tensor:
+        """The force over the root of its mean square, as in Adam (0.9, 0.999, 1e-8)."""
+        mean, square, n = self._moments.get(v, (torch.zeros_like(force), torch.zeros_like(force), 0))
+        mean, square, n = mean.lerp(force, 0.1), square.lerp(force.square(), 0.001), n + 1
+        self._moments[v] = mean, square, n
+        return (mean / (1 - 0.9**n)) / ((square / (1 - 0.999**n)).sqrt() + 1e-8)
 
     def stop(self) -> None:
         """Let all activities stand still from now on."""
@@ -103,7 +161,7 @@ class Descent:
         final = dict.fromkeys(net.nodes, 0)
         for t in range(steps):
             for v in net.nodes:
-                ends = [v, *net.hidden_parents(v)]
+                ends = [v, *net.parents[v]]
                 if self.momentum or (self.send(v, t) and any(self.receive(u, t) for u in ends)):
                     final.update(dict.fromkeys(ends, t))
         return final

@@ -1,42 +1,122 @@
-"""Checks of a batch, before anything is computed from it, with plain errors."""
+"""Checks of what a training step is given, before anything is computed from it, with plain errors.
+
+The wrong kind of thing raises ``TypeError``, a wrong value ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import LBFGS, Optimizer
+
+from deeppc.core.graph import Graph
 
 
-def check(inputs: Tensor, targets: Tensor) -> None:
-    """Check what can be checked before the network has run."""
+class UntaughtWarning(UserWarning):
+    """Some nodes have weights, but the energy does not reach them in the inference steps that there are."""
+
+
+def check_parts(net: object, optimizer: object, observe: object) -> None:
+    """Check the objects that a step works with; ``optimizer`` and ``observe`` may be None."""
+    if not isinstance(net, Graph):
+        advice = "build it as a deeppc.Graph; for layers in sequence there is deeppc.Chain"
+        if isinstance(getattr(net, "module", None), Graph):
+            advice = "give the network that it wraps, net.module"
+        raise TypeError(f"net is {_kind(net)}, but must be a deeppc.Graph: {advice}")
+    if isinstance(optimizer, LBFGS):
+        raise ValueError("LBFGS needs a loss to evaluate again; predictive coding gives gradients only")
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer is {_kind(optimizer)}, but must be a torch optimiser of the network's parameters")
+    if observe is not None and not callable(observe):
+        raise TypeError(f"observe is {_kind(observe)}, but must be a function of the step and the state")
+
+
+def check(
+    inputs: Mapping[str, Tensor], targets: Mapping[str, Tensor], sample_weights: Tensor | None = None, least: int = 1
+) -> None:
+    """Check what can be checked of a batch before the network has run: inputs and targets by node.
+
+    ``least``: the fewest samples; 0 where other workers may have them all.
+    """
     if torch.is_inference_mode_enabled():
         raise ValueError("inference mode keeps no gradients: leave torch.inference_mode() to train")
-    n = len(inputs) if inputs.dim() else 0
-    if n == 0:
-        raise ValueError(f"inputs have the shape {tuple(inputs.shape)}: expected a batch of at least one sample")
-    floats = targets.is_floating_point()
-    if targets.dtype == torch.bool or targets.is_complex() or (targets.shape[:1] if floats else targets.shape) != (n,):
-        kind = f"targets are {targets.dtype} of the shape {tuple(targets.shape)}"
-        raise ValueError(f"{kind}: expected {n} class indices, or a float target for each sample")
-    for name, values in (("inputs", inputs), ("targets", targets)):
-        if values.is_floating_point():  # 0 times NaN or infinity is NaN
-            _require((values * 0).sum() == 0, f"{name} must be finite, but contain NaN or infinity: check the data")
+    n = None
+    for name, thing in (*(("inputs", x) for x in inputs.values()), *(("targets", y) for y in targets.values())):
+        require_tensor(name, thing)
+        if n is None:
+            n = len(thing) if thing.dim() else -1
+        if n < least:
+            raise ValueError(f"inputs have the shape {tuple(thing.shape)}: expected a batch of at least one sample")
+        if name == "inputs" and thing.shape[:1] != (n,):
+            raise ValueError(
+                f"inputs have {n} and {len(thing) if thing.dim() else 0} samples: expected as many of each"
+            )
+        if name == "targets" and (thing.dtype == torch.bool or thing.is_complex() or thing.shape[:1] != (n,)):
+            kind = f"targets are {thing.dtype} of the shape {tuple(thing.shape)}"
+            raise ValueError(f"{kind}: expected {n} class indices, or a float target for each sample")
+        if thing.is_floating_point():  # 0 times NaN or infinity is NaN
+            require((thing * 0).sum() == 0, f"{name} must be finite, but contain NaN or infinity: check the data")
+    if sample_weights is not None:
+        require_tensor("sample_weights", sample_weights)
+        if sample_weights.shape != (n,) or not sample_weights.is_floating_point():
+            raise ValueError(
+                f"sample_weights must be {n} floats, not {sample_weights.dtype} {tuple(sample_weights.shape)}"
+            )
+        sound = ((sample_weights >= 0) & sample_weights.isfinite()).all()
+        require(sound, "sample_weights must be finite and at least 0")
 
 
-def target_for(targets: Tensor, out: Tensor, *, distribution: bool) -> Tensor:
-    """Return ``y``, of the shape of the output: float targets as they are, one-hot for class indices."""
-    if targets.is_floating_point():
-        if targets.shape != out.shape:
-            raise ValueError(f"targets have the shape {tuple(targets.shape)}, the output {tuple(out.shape)}")
-        if distribution:
-            sums = ((targets.sum(1) - 1).abs() < 1e-4).all() & (targets >= 0).all()
-            _require(sums, "under cross-entropy a target must be a distribution over classes (dimension 1)")
-        return targets
-    if out.dim() != 2 or out.shape[0] != targets.shape[0]:
-        raise ValueError(f"class indices need an output of (batch, classes), not {tuple(out.shape)}")
+def require_tensor(name: str, thing: object) -> None:
+    if not isinstance(thing, Tensor):
+        advice = "torch.from_numpy makes one" if type(thing).__module__ == "numpy" else "torch.as_tensor may help"
+        raise TypeError(f"{name} are {_kind(thing)}, but must be a tensor, with an entry for each sample: {advice}")
+
+
+def by_name(given: Any, names: Sequence[str], what: str) -> dict[str, Tensor]:
+    """Return tensors by node: one for the only node, or a dict, or a tuple in the order of ``names``."""
+    if len(names) == 1 and not (isinstance(given, Mapping) and given.keys() == set(names)):
+        return {names[0]: given}
+    several = isinstance(given, tuple | list) and len(given) == len(names)
+    found = dict(given) if isinstance(given, Mapping) else dict(zip(names, given, strict=True)) if several else {}
+    if found.keys() != set(names):
+        raise ValueError(
+            f"{what} must be given for {', '.join(names)}: a dict by these names, or a tuple in this order"
+        )
+    return {v: found[v] for v in names}
+
+
+def same_shape(targets: Tensor, out: Tensor) -> Tensor:
+    """Return targets that have the shape of the output."""
+    if targets.shape != out.shape:
+        raise ValueError(f"targets have the shape {tuple(targets.shape)}, the output {tuple(out.shape)}")
+    return targets
+
+
+def one_hot(targets: Tensor, out: Tensor) -> Tensor:
+    """Return class indices (batch, positions...) as vectors in the output's shape (batch, classes, positions...)."""
+    if out.dim() < 2 or targets.shape != out.shape[:1] + out.shape[2:]:
+        shapes = f"targets have the shape {tuple(targets.shape)}, the output {tuple(out.shape)}"
+        raise ValueError(f"class indices need an output of (batch, classes), and one for each sample: {shapes}")
     classes = out.shape[1]
-    _require(((targets >= 0) & (targets < classes)).all(), f"targets must be class indices from 0 to {classes - 1}")
+    require(((targets >= 0) & (targets < classes)).all(), f"targets must be class indices from 0 to {classes - 1}")
     return torch.zeros_like(out).scatter_(1, targets.long().unsqueeze(1), 1.0)
 
 
-def _require(holds: Tensor, message: str) -> None:
+def check_output(v: str, out: Tensor, batch: int) -> None:
+    """Check that the network answers a row for each sample."""
+    if out.dim() == 0 or out.shape[0] != batch:
+        shape = tuple(out.shape)
+        raise ValueError(f"the output {v!r} has the shape {shape}, but must have an entry for each of {batch} samples")
+
+
+def _kind(thing: object) -> str:
+    return "None" if thing is None else f"a {type(thing).__module__.partition('.')[0]} {type(thing).__name__}"
+
+
+def require(holds: Tensor, message: str) -> None:
     """Raise on the CPU; on an accelerator the check is queued, so that the step never waits for the device."""
     if holds.device.type != "cpu":
         torch._assert_async(holds, message)

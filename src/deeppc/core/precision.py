@@ -7,8 +7,10 @@ It depends on nothing else, so the whole course of a batch is known in advance; 
 
 import math
 from collections.abc import Callable
+from numbers import Real
 
 Schedule = Callable[[int, int, int], float]
+MOST = 1e30  # times any learning rate, a precision must not overflow in float32
 
 
 def fixed(t: int, arrival: int, T: int) -> float:
@@ -38,3 +40,18 @@ def linear(t: int, arrival: int, T: int) -> float:
         return 1.0
     n = T - arrival
     return (n - (t - arrival)) / (n * (n + 1) / 2)
+
+
+def checked(schedule: Schedule, t: int, arrival: int, T: int) -> float:
+    """Return what a user's schedule says, if it is a precision: a plain number from 0 (or a bool)."""
+    asked = f"the schedule {getattr(schedule, '__name__', schedule)!r} at t={t}, arrival={arrival}, T={T}"
+    try:
+        value: object = schedule(t, arrival, T)
+    except Exception as error:
+        error.add_note(f"(while asking {asked})")
+        raise
+    if not isinstance(value, Real):
+        raise TypeError(f"{asked} gave {value!r}, but must give a plain number, such as float(...) makes")
+    if not 0 <= float(value) <= MOST:  # NaN is neither
+        raise ValueError(f"{asked} gave {value}, but a precision must be at least 0 and at most {MOST:g}")
+    return float(value)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-Term = tuple[float, Tensor]
+Term = tuple[float | Tensor, Tensor]  # a weight (a number, or a tensor of one) and what it weighs
 
 
 def add(to: Tensor | None, terms: Sequence[Term], scale: float, read: Iterable[Tensor] | None = None) -> Tensor:
@@ -28,7 +28,10 @@ def add(to: Tensor | None, terms: Sequence[Term], scale: float, read: Iterable[T
         spent = read is not None and _is_whole(to) and not any(share_memory(to, x) for x in read)
         to = to.mul_(scale * weight) if spent else to * (scale * weight)
     for weight, term in rest:
-        to.add_(term, alpha=scale * weight)
+        if isinstance(weight, Tensor):
+            to.addcmul_(term, scale * weight)
+        else:
+            to.add_(term, alpha=scale * weight)
     return to
 
 

@@ -11,7 +11,8 @@ data-dependent control flow and nothing waits for the device.
 
 Every activity is kept as its *deviation* ``d_v = x_v - mu0_v`` from the feed-forward value. The wave loses a factor
 ``lr_x`` per hop, so deep in a network ``d`` is far below the float32 resolution of ``x``: held as ``x``, the early
-layers' errors are rounding noise; held as ``d`` they are exact.
+layers' errors are rounding noise; held as ``d`` they are exact, in units and by differences that a
+:class:`~deeppc.core.wave.Wave` knows in advance.
 
 Symbols: ``x`` activity, ``mu`` prediction, ``eps`` error ``x - mu``, ``d`` deviation, ``pi`` precision, ``t`` step.
 """
@@ -19,23 +20,28 @@ Symbols: ``x`` activity, ``mu`` prediction, ``eps`` error ``x - mu``, ``d`` devi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from deeppc.core import energies, reuse
-from deeppc.core.graph import INPUT, Graph
+from deeppc.core import reuse
+from deeppc.core.energies import energies_of
+from deeppc.core.graph import Graph
+from deeppc.core.inputs import check_output
 from deeppc.core.norm import Draws, freezable, frozen
+from deeppc.core.wave import Difference, Wave
 
 Scale = float | Tensor
 Names = Sequence[str]
 Weights = Sequence[nn.Parameter]
-Observer = Callable[[int, "State"], None]
+Observer = Callable[[int, "State"], object]
+IN_PLACE = "the module of node {!r} changes its input in place: use inplace=False there"
 
 
 @dataclass
@@ -45,6 +51,11 @@ class Work:
     predictions: Counter[str] = field(default_factory=Counter)
     pull_backs: Counter[str] = field(default_factory=Counter)
     weight_gradients: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Work) -> None:
+        self.predictions.update(other.predictions)
+        self.pull_backs.update(other.pull_backs)
+        self.weight_gradients.update(other.weight_gradients)
 
 
 class Prediction(NamedTuple):
@@ -61,23 +72,42 @@ class State:
     through this very pass: their running statistics move now, and their graphs are kept, but for the largest ones.
     Those few hold most of the memory; they are made anew once their parents have moved.
 
-    ``d``            deviations by node, of those that have moved; all others are exactly 0.
-    ``mu0``          initial predictions by node; ``response0`` is the output's (under cross-entropy, its softmax).
-    ``predictions``  those that are still valid, by node; ``kept``: initial ones that weights will learn through.
-    ``batch``        the number of samples.
+    ``wave``         the units of deviations and errors, and how differences are taken.
+    ``d``            deviations by node, in its unit, of those that have moved; all others are exactly 0.
+    ``held``         activities of clamped outputs, as they are, whose energy is not canonical.
+    ``mu0``          initial predictions by node, and the inputs as they were given.
+    ``energy``       energies by node. ``free``: inputs that may move.
+    ``predictions``  those that are still valid, by node; ``kept``: initial ones that are needed again.
+    ``batch``        the number of samples. ``total``: adds up what is a sum over samples, where others have the rest.
     """
 
-    def __init__(self, net: Graph, inputs: Tensor, *, loss: str = "squared_error", keep: Collection[str] = ()) -> None:
-        self.net = net
-        self.batch = inputs.shape[0]
+    def __init__(
+        self,
+        net: Graph,
+        inputs: Mapping[str, Tensor],
+        *,
+        loss: str = "squared_error",
+        keep: Collection[str] = (),
+        free: Collection[str] = (),
+        wave: Wave | None = None,
+        total: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.net, self.wave = net, wave or Wave()
+        self.total = total or (lambda part: part)
+        first = next(iter(inputs.values()))
+        self.batch = first.shape[0]
         self.work = Work()
+        self.energy = energies_of(net, loss)
+        self.free = free
         self.d: dict[str, Tensor] = {}
-        self.mu0: dict[str, Tensor] = {}
+        self.held: dict[str, Tensor] = {}
+        self.mu0: dict[str, Tensor] = dict(inputs)
         self.predictions: dict[str, Prediction] = {}
         self.kept: dict[str, Prediction] = {}
-        self._loss = loss
-        self._activities = {INPUT: inputs}
-        self._draws = Draws(inputs.device)
+        self._differences: dict[str, Difference] = {}
+        self._sizes0: dict[str, Tensor] = {}
+        self._activities: dict[str, Tensor] = {}
+        self._draws = Draws(first.device)
         self._new_weights: set[str] = set()  # nodes whose weights have changed since initialisation
 
         for v, module in net.nodes.items():
@@ -85,23 +115,32 @@ class State:
             self.mu0[v] = prediction.mu.detach()
             if any(reuse.share_memory(self.mu0[v], w) for w in module.parameters()):
                 self.mu0[v] = self.mu0[v].clone()  # a learnt constant, which iPC changes in place
-            if v in keep:
+            kind = self.wave.difference(v, self.mu0[v].dtype) if self.energy[v].canonical else "direct"
+            self._differences[v] = kind
+            if v in keep or kind == "linear":
                 self.kept[v] = prediction
-        self.response0 = reuse.widened(energies.respond(self.mu0[net.output], loss))
+        for v in net.outputs:
+            check_output(v, self.mu0[v], self.batch)
+        self._response0: dict[str, Tensor] = {}
         ends = {v: (self.mu0[v], *map(self.activity, net.parents[v])) for v in net.nodes}
-        self._large = reuse.largest({v: sum(x.numel() for x in tensors) for v, tensors in ends.items()})
+        self._large = reuse.largest({v: sum(prod(x.shape[1:]) for x in tensors) for v, tensors in ends.items()})
+
+    def unit(self, v: str) -> float:
+        """What deviations and errors of ``v`` are counted in."""
+        return self.wave.unit(v)
 
     def activity(self, v: str) -> Tensor:
         """``x_v = mu0_v + d_v``, a leaf that predictions of the successors are differentiated by."""
         if v not in self._activities:
             x = self.mu0[v]
             if v in self.d:
-                x = (x + self.d[v]).to(x.dtype)
-            self._activities[v] = x.detach().requires_grad_(x.is_floating_point())
+                x = x.add(self.d[v], alpha=self.unit(v)).to(x.dtype)
+            moves = v in self.net.nodes or v in self.free
+            self._activities[v] = x.detach().requires_grad_(moves) if moves else x
         return self._activities[v]
 
     def forget(self, v: str) -> None:
-        """Drop the cached ``x_v``, once the successors have read it and before it moves."""
+        """Drop the cached ``x_v``: as soon as the successors have read it, to hold less memory."""
         self._activities.pop(v, None)
 
     def undisturbed(self, v: str) -> bool:
@@ -110,7 +149,7 @@ class State:
 
     def at_rest(self, v: str) -> bool:
         """Whether no error is possible: neither the node nor what predicts it has changed since initialisation."""
-        return v not in self.d and self.undisturbed(v)
+        return v not in self.d and v not in self.held and self.energy[v].settles and self.undisturbed(v)
 
     def predict(self, v: str, *, moving_statistics: bool = False) -> Prediction:
         """Return a valid prediction of ``v``, made anew only where it must be."""
@@ -123,42 +162,138 @@ class State:
         """Take out the initial prediction of ``v``, for learning: as it was kept, or made anew from initial parents."""
         if v in self.kept:
             return self.kept.pop(v)
-        return self._predict(v, {p: self.mu0.get(p, self._activities[INPUT]) for p in self.net.parents[v]}, False)
+        return self._predict(v, {p: self.mu0[p] for p in self.net.parents[v]}, False)
 
-    def _predict(self, v: str, parents: dict[str, Tensor], moving_statistics: bool) -> Prediction:
+    def _predict(
+        self, v: str, parents: dict[str, Tensor], moving_statistics: bool, *, graph: bool = True
+    ) -> Prediction:
         module = self.net.nodes[v]
         versions = [x._version for x in parents.values()]
         try:
-            with torch.enable_grad(), nullcontext() if moving_statistics else frozen(module), self._draws.of(v):
+            with (
+                torch.set_grad_enabled(graph),
+                nullcontext() if moving_statistics else frozen(module),
+                self._draws.of(v),
+            ):
                 mu = module(*(parents[p] for p in self.net.parents[v]))
         except Exception as error:
             error.add_note(f"(while predicting the node {v!r})")
+            if isinstance(error, RuntimeError) and "in-place" in str(error):
+                raise ValueError(IN_PLACE.format(v)) from error
             raise
         if not isinstance(mu, Tensor):
             raise TypeError(f"the module of node {v!r} must return one tensor, not {type(mu).__name__}")
+        if not mu.is_floating_point():
+            raise TypeError(f"the module of node {v!r} returns {mu.dtype}, but activities are floats: convert it there")
         if [x._version for x in parents.values()] != versions:
-            raise ValueError(f"the module of node {v!r} changes its input in place: use inplace=False there")
+            raise ValueError(IN_PLACE.format(v))
         self.work.predictions[v] += 1
         return Prediction(mu, parents)
 
-    def error(self, v: str) -> Tensor:
-        """``eps_v = x_v - mu_v = d_v - (mu_v - mu0_v)``; the second term is exactly 0 where nothing disturbed it.
+    def clamp(self, v: str, target: Tensor, beta: Scale = 1.0) -> None:
+        """Move an output by ``beta`` of the way to its target, where it stays."""
+        if self.energy[v].canonical:
+            self.d[v] = beta * (target - self.response0(v))
+        else:  # which has no nudging
+            self.held[v] = target
 
-        Under cross-entropy the output's ``mu`` is its softmax.
+    def response0(self, v: str) -> Tensor:
+        """What the activity of ``v`` deviates from: ``mu0``, or under cross-entropy its softmax."""
+        if v not in self._response0:
+            self._response0[v] = reuse.widened(self.energy[v].respond(self.mu0[v]))
+        return self._response0[v]
+
+    def value(self, v: str) -> Tensor:
+        """The activity, in the numbers that energies are taken in."""
+        if v in self.held:
+            return self.held[v]
+        return self.response0(v).add(self.d[v], alpha=self.unit(v)) if v in self.d else self.response0(v)
+
+    def error(self, v: str, mu_scale: float = 1.0) -> Tensor:
+        """``eps_v`` in the unit of ``v``, what it sends: the message of its energy.
+
+        For half the squared error it is ``x_v - mu_v``, or ``d_v - (mu_v - mu0_v)``; the second term is exactly 0 where
+        nothing disturbed it, and ``mu_scale`` multiplies it elsewhere. It may be ``d_v`` itself: not to be written to.
         """
-        d = self.d.get(v)
+        energy, d = self.energy[v], self.d.get(v)
+        if not energy.canonical:
+            return energy.message(self.value(v), reuse.widened(self.predict(v).mu.detach())) / self.unit(v)
         if self.undisturbed(v):
-            return torch.zeros_like(self.mu0[v]) if d is None else d
-        mu0, mu = self.mu0[v], self.predict(v).mu.detach()
-        if v == self.net.output:
-            mu0, mu = self.response0, energies.respond(mu, self._loss)
-        eps = reuse.widened(mu0) - mu
-        return eps if d is None else eps.add_(d)
+            return energy.weigh(torch.zeros_like(self.mu0[v]) if d is None else d)
+        if self._differences[v] == "direct" or v in self._new_weights:
+            eps = self.response0(v) - energy.respond(self.predict(v).mu.detach())
+            factor = mu_scale / self.unit(v)
+            eps = eps if factor == 1 else eps.mul_(factor)
+            return energy.weigh(eps if d is None else eps.add_(d))
+        change, step = self._small_change(v)
+        return energy.weigh(change.mul_(-mu_scale / step) if d is None else torch.addcmul(d, change, -mu_scale / step))
+
+    def _small_change(self, v: str) -> tuple[Tensor, Tensor]:
+        """``mu_v - mu0_v`` where rounding would spoil it, as a difference and what to divide it by to have it in units.
+
+        It is taken along a longer step in the direction of the parents' deviations, which balances rounding, which
+        falls with its length, against curvature, which grows; but never along a shorter one.
+        """
+        moved = {p: self.wave.unit(p, v) for p in self.net.parents[v] if p in self.d}
+        response0 = self.response0(v)
+        if type(self.net.nodes[v]) is nn.Identity and v not in self.net.outputs:
+            return next(self.d[p] * unit for p, unit in moved.items()), response0.new_ones(())
+        sizes, deviations = sum(map(self._size0, moved)), sum(self._size(self.d[p]) * u for p, u in moved.items())
+        length = 8 * torch.finfo(self.mu0[v].dtype).eps ** (2 / 3)
+        step = torch.as_tensor(length * sizes / deviations)
+        step = step.nan_to_num(0.0).clamp(max(self.unit(v), 1e-30), 1e30)  # where nothing has a size, any will do
+        parents = {p: self.mu0[p] for p in self.net.parents[v]}
+        for p, unit in moved.items():
+            parents[p] = torch.addcmul(self.mu0[p], self.d[p], step * unit).to(self.mu0[p].dtype)
+        mu = self._predict(v, parents, False, graph=False).mu
+        torch.clear_autocast_cache()  # it holds weights without a graph
+        return reuse.widened(self.energy[v].respond(mu)).sub(response0), step
+
+    def _size0(self, v: str) -> Tensor:
+        if v not in self._sizes0:
+            self._sizes0[v] = self._size(self.mu0[v])
+        return self._sizes0[v]
+
+    def _size(self, x: Tensor) -> Tensor:
+        """The sum of absolute values over the whole batch: unlike squares, they do not underflow."""
+        return self.total(x.abs().sum(dtype=torch.promote_types(x.dtype, torch.float32)))  # 3 times as fast as the norm
+
+    def force(self, v: str, eps: Tensor) -> Tensor:
+        """``dE_v/dx_v`` in the unit of ``v``, given its message."""
+        energy = self.energy[v]
+        if energy.canonical:
+            return eps
+        return energy.force(self.value(v), reuse.widened(self.predict(v).mu.detach())) / self.unit(v)
+
+    def energies(self) -> dict[str, Tensor]:
+        """The energy of each node and sample, (batch,), at the present state."""
+        return {
+            v: self.energy[v].value(self.value(v), reuse.widened(self.predict(v).mu.detach())) for v in self.net.nodes
+        }
+
+    def moved(self, v: str) -> bool:
+        """Whether the activity of ``v`` is another than its initial prediction."""
+        return v in self.d or v in self.held or not self.energy[v].settles
+
+    def error_from_start(self, v: str) -> Tensor:
+        """The message of ``v`` from its activity and its *initial* prediction, in its unit: what +f learns from."""
+        energy = self.energy[v]
+        if energy.canonical:
+            return energy.weigh(self.d[v])
+        return energy.message(self.value(v), reuse.widened(self.mu0[v])) / self.unit(v)
 
     def pull_back(
-        self, v: str, eps: Tensor, parents: Names = (), weights: Weights = (), prediction: Prediction | None = None
+        self,
+        v: str,
+        eps: Tensor,
+        parents: Names = (),
+        weights: Weights = (),
+        prediction: Prediction | None = None,
+        sample_weights: Tensor | None = None,
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """``J^T eps`` by the activities of ``parents`` and by ``weights``, through one prediction of ``v``.
+
+        For the weights alone, each sample's error may be multiplied by one of ``sample_weights``.
 
         The prediction's graph is spent by this, unless it is kept for learning: whoever pulls back moves a parent
         or a weight, and the prediction is out of date anyway.
@@ -171,19 +306,27 @@ class State:
             self.work.pull_backs[v] += 1
         if weights:
             self.work.weight_gradients[v] += 1
-        inputs = [prediction.parents[p] for p in parents] + list(weights)
+        inputs = [prediction.parents[p] for p in parents]
         output, eps = get_gradient_edge(prediction.mu), eps.to(prediction.mu.dtype)
         kept = self.kept.get(v) is prediction
         if not kept:
             self.predictions.pop(v, None)
         del prediction  # with it goes mu, which is not needed any more
-        gradients = torch.autograd.grad(output, inputs, eps, retain_graph=kept, allow_unused=True)
+        if sample_weights is not None and weights:
+            weighted = eps * sample_weights.view(-1, *[1] * (eps.dim() - 1)).to(eps.dtype)
+            learnt = torch.autograd.grad(output, list(weights), weighted, retain_graph=True, allow_unused=True)
+            pulls = torch.autograd.grad(output, inputs, eps, retain_graph=kept, allow_unused=True) if inputs else ()
+            return list(pulls), list(learnt)
+        gradients = torch.autograd.grad(output, [*inputs, *weights], eps, retain_graph=kept, allow_unused=True)
         return list(gradients[: len(parents)]), list(gradients[len(parents) :])
 
     def move(self, v: str, d: Tensor) -> None:
         """Set the deviation of ``v``. The predictions that ``x_v`` enters are out of date then."""
         self.d[v] = d
+        self.forget(v)
         for successor in self.net.successors[v]:
+            if self._differences[successor] == "linear" and successor in self.kept:
+                continue  # its slope stays
             self.predictions.pop(successor, None)
             if successor in self._large:
                 self.kept.pop(successor, None)
@@ -191,9 +334,8 @@ class State:
     def move_all(self, d: dict[str, Tensor]) -> None:
         """Go to the state with the deviations ``d``."""
         self.d = d
-        for v in self.net.nodes:
-            self._activities.pop(v, None)
-            self.predictions.pop(v, None)
+        self._activities.clear()
+        self.predictions.clear()
 
     def move_statistics(self) -> None:
         """Let the running statistics of every norm layer move, by a prediction at the present state."""
@@ -207,3 +349,4 @@ class State:
         for v in nodes:
             self._new_weights.add(v)
             self.predictions.pop(v, None)
+            self.kept.pop(v, None)

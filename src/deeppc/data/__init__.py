@@ -9,7 +9,7 @@ under a name from a function decorated with ``@dataset("name")``.
 
 from __future__ import annotations
 
-from deeppc.data import digits, cifar, tiny_imagenet  # noqa: F401 # isort: skip - in this order their names are listed
+from deeppc.data import digits, mnist, cifar, tiny_imagenet  # noqa: F401 # isort: skip - so their names are listed
 from deeppc.data.batches import Batches
 from deeppc.data.registry import dataset, load, names
 from deeppc.data.splits import Dataset, Split, from_tensors, holdout

@@ -1,4 +1,4 @@
-"""Published data sets: the archive as distributed, or the folder it unpacks to.
+"""Published data sets: the archive as distributed, or the folder it unpacks to, or a folder of files.
 
 Members are read straight out of the archive into memory. Nothing is ever extracted, so no member, whatever its name or
 link says, can touch a file outside.
@@ -20,7 +20,7 @@ from deeppc.data.registry import require_labels
 from deeppc.data.splits import Dataset, Split
 from deeppc.errors import DataError
 
-_LARGEST = 1 << 30  # bytes of one file; the largest official one has 155 MB
+LARGEST = 1 << 30  # bytes of one file; the largest official one has 155 MB
 
 
 class BadFileError(Exception):
@@ -36,10 +36,9 @@ class Archive:
     """
 
     name: str
-    archive: str
-    folder: str
-    url: str
-    md5: str  # of the archive, as published
+    places: tuple[str, ...]  # where it may be in the data folder, an archive or a folder: the first that is there
+    url: str  # of the files as published, without their names
+    md5: Mapping[str, str]  # of these files, by their path in the data folder
     wanted: Callable[[str], bool]
     decode: Callable[[Mapping[str, bytes]], Decoded]
     mean: tuple[float, ...]
@@ -51,7 +50,7 @@ class Archive:
     def __call__(self, data_dir: Path, labels: str) -> Dataset:
         """Load the data set from ``data_dir``, or from the cache of what was decoded there before."""
         path = self._find(data_dir)
-        arrays, classes = cached(path, lambda: self._decode(path))
+        arrays, classes = cached(path, lambda: self._decode(path, data_dir))
         require_labels(self.name, labels, tuple(classes))
         train, test = (Split(arrays[f"{part}.images"], arrays[f"{part}.{labels}"]) for part in ("train", "test"))
         look = (self.mean, self.std, self.padding, self.flip)
@@ -59,23 +58,23 @@ class Archive:
 
     def _find(self, data_dir: Path) -> Path:
         # The archive first: it is whole or its checksums tell, while a folder may be half unpacked.
-        archive, folder = data_dir / self.archive, data_dir / self.folder
-        if archive.is_file():
-            return archive
-        if folder.is_dir():
-            return folder
+        places = [data_dir / place for place in self.places]
+        if there := [place for place in places if place.exists()]:
+            return there[0]
+        if data_dir.exists() and not data_dir.is_dir():
+            raise DataError(f"{data_dir} is no folder: --data-dir is the folder that holds the data sets.")
         raise DataError(
-            f"{self.name} is not in {data_dir}: there is neither the file {archive} nor the folder {folder}. "
-            f"Get it with `deeppc data fetch {self.name} --data-dir {data_dir}`, or put the official archive there."
+            f"{self.name} is not in {data_dir}: there is neither {' nor '.join(map(str, places))}. "
+            f"Get it with `deeppc data fetch {self.name} --data-dir {data_dir}`, or put the official files there."
         )
 
-    def _decode(self, path: Path) -> Decoded:
+    def _decode(self, path: Path, data_dir: Path) -> Decoded:
         try:
-            return self.decode(read(path, self.folder, self.wanted))
+            return self.decode(read(path, path.name if path.is_dir() else self.places[-1], self.wanted))
         except BadFileError as error:
             raise DataError(
                 f"{path} cannot be used: {error}. Delete it, then get it anew with "
-                f"`deeppc data fetch {self.name} --data-dir {path.parent}`."
+                f"`deeppc data fetch {self.name} --data-dir {data_dir}`."
             ) from error
 
 
@@ -90,7 +89,7 @@ def read(path: Path, root: str, wanted: Callable[[str], bool]) -> dict[str, byte
         for full_name, size, content in members(path):
             parent, _, name = full_name.removeprefix("./").partition("/")
             if parent == root and wanted(name):
-                if size > _LARGEST:
+                if size > LARGEST:
                     raise BadFileError(f"{name} claims {size:,} bytes, more than any official file has")
                 files[name] = content()
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:

@@ -64,7 +64,7 @@ def _fingerprint(path: Path) -> str:
     """Return a digest that changes whenever a file changes its name, size or time."""
     digest = hashlib.sha256(f"version {_VERSION}".encode())
     for file in [path] if path.is_file() else walk(path):
-        status = file.stat()
+        status = file.stat() if file.exists() else file.lstat()  # a link to nowhere
         name = file.relative_to(path.parent).as_posix()
         digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
     return digest.hexdigest()

@@ -86,10 +86,11 @@ def _labels(batch: dict[str, Any], key: str, file: str, classes: int) -> NDArray
     return np.array(labels, dtype=np.int64)
 
 
-def _archive(number: int, folder: str, layout: Layout, **facts: Any) -> Archive:
+def _archive(number: int, folder: str, layout: Layout, md5: str, **facts: Any) -> Archive:
     name, file = f"cifar{number}", f"cifar-{number}-python.tar.gz"
-    facts |= {"url": f"https://www.cs.toronto.edu/~kriz/{file}", "wanted": layout.wanted, "decode": layout.decode}
-    return dataset(name)(Archive(name, file, folder, padding=4, flip=True, sizes=(50_000, 10_000), **facts))
+    facts |= {"url": "https://www.cs.toronto.edu/~kriz/", "md5": {file: md5}}
+    facts |= {"wanted": layout.wanted, "decode": layout.decode, "sizes": (50_000, 10_000)}
+    return dataset(name)(Archive(name, (file, folder), padding=4, flip=True, **facts))
 
 
 LAYOUT_10 = Layout(

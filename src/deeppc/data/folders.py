@@ -17,6 +17,7 @@ same. Images are normalised by the mean and standard deviation of the training i
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
@@ -28,7 +29,7 @@ from PIL import Image
 from torch import Tensor
 
 from deeppc.data.cache import Decoded, cached
-from deeppc.data.splits import Dataset, Split, from_tensors, holdout
+from deeppc.data.splits import Dataset, Split, check, from_tensors, holdout
 from deeppc.errors import DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -59,6 +60,7 @@ def load(path: Path) -> Dataset:
 
 
 def _divided(images: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
+    check("train", images, labels)
     if not labels.is_floating_point() and 1 in np.unique(labels, return_counts=True)[1]:
         raise DataError("There is no test set, and a class of one sample, which cannot be divided to make one.")
     return [(part.images, part.labels) for part in holdout(Split(images, labels), fraction=0.2, seed=0)]
@@ -95,7 +97,10 @@ def _find_images(path: Path) -> tuple[tuple[str, ...], dict[str, dict[Path, int]
         for folder in _subfolders(parent):
             if folder.name not in classes:
                 raise DataError(f"{folder} is a class that {parts['train']} does not have.")
-            files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+            found = (file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+            files = sorted(
+                file for file in found if file.is_file() or not file.exists()
+            )  # a link to nowhere is refused
             if not files:
                 raise DataError(f"{folder} has no images: expected files such as .png in the folder of a class.")
             labels[part] |= dict.fromkeys(files, classes.index(folder.name))
@@ -111,14 +116,19 @@ def _subfolders(folder: Path) -> list[Path]:
 def _pixels(file: Path) -> NDArray[np.uint8]:
     """Decode one image as (C, H, W), in grey or RGB."""
     try:
-        with Image.open(file) as image:
+        with (
+            warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning),
+            Image.open(file) as image,
+        ):
             if image.mode.startswith(("I", "F")):
                 raise DataError(
                     f"{file} is an image of mode {image.mode}: convert it to 8 bits a channel, grey or RGB."
                 )
             pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
             return np.atleast_3d(pixels).transpose(2, 0, 1)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"{file} is too large an image: resize it. ({error})") from error
+    except (OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{file} is not a readable image ({error}): replace or remove it.") from error
 
 
@@ -126,10 +136,14 @@ def _pixels(file: Path) -> NDArray[np.uint8]:
 
 
 def _read_npz(path: Path) -> Decoded:
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"{path} is not an .npz file, or it is damaged: write one with numpy.savez.")
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except MemoryError as error:
+        raise DataError(f"{path} does not fit into memory, or it is damaged ({error}).") from error
+    except (OSError, ValueError, EOFError, TypeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not a readable .npz file of plain arrays ({error}).") from error
     arrays: dict[str, NDArray[Any]] = {}
     for part, pairs in ARRAYS.items():
@@ -138,12 +152,15 @@ def _read_npz(path: Path) -> Decoded:
             arrays[f"{part}.fine"] = _labels(f"{path}: {y}", found[y])
     if "train.fine" not in arrays:
         raise DataError(f"{path} holds {', '.join(found) or 'nothing'}: expected x_train, y_train, x_test, y_test.")
-    return Decoded(arrays, {"fine": tuple(map(str, found.get("classes", ())))})
+    classes = found.get("classes", np.array([]))
+    if classes.ndim != 1:
+        raise DataError(f"{path}: classes has {classes.ndim} dimensions, but must be a list of names.")
+    return Decoded(arrays, {"fine": tuple(map(str, classes))})
 
 
 def _inputs(what: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "f":
-        return array.astype(np.float32)
+        return _single(array)
     if array.dtype == np.uint8 and array.ndim == 3:
         return array[:, None]
     if array.dtype == np.uint8 and array.ndim == 4 and array.shape[1] in (1, 3):
@@ -156,7 +173,12 @@ def _inputs(what: str, array: NDArray[Any]) -> NDArray[Any]:
 
 def _labels(what: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "f":
-        return array.astype(np.float32)
+        return _single(array)
     if array.dtype.kind not in "iub":
         raise DataError(f"{what} is {array.dtype}, but must be integer labels, or float targets.")
     return (array.ravel() if array.shape[1:] == (1,) else array).astype(np.int64)
+
+
+def _single(array: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused in words
+        return array.astype(np.float32)

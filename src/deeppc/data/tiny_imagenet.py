@@ -102,10 +102,9 @@ def _decode_jpeg(data: bytes, name: str) -> NDArray[np.uint8]:
 
 TINY_IMAGENET = Archive(
     name="tiny-imagenet",
-    archive="tiny-imagenet-200.zip",
-    folder="tiny-imagenet-200",
-    url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    md5="90528d7ca1a48142e341f4ef8d21d0de",
+    places=("tiny-imagenet-200.zip", "tiny-imagenet-200"),
+    url="http://cs231n.stanford.edu/",
+    md5={"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
     wanted=lambda name: _WANTED.fullmatch(name) is not None,
     decode=decode,
     mean=(0.485, 0.456, 0.406),

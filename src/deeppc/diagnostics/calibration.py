@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deeppc.core.arguments import checked
 from deeppc.data import Batches
 from deeppc.diagnostics.contexts import evaluating
 from deeppc.diagnostics.energy import FloatArray
@@ -40,6 +41,7 @@ class Reliability:
     accuracy: FloatArray
 
 
+@checked
 def ada_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
     """Return the mean of ``|accuracy - confidence|`` over equal-mass bins, from 0 to 1: adaECE.
 
@@ -49,6 +51,7 @@ def ada_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
     return float(np.average(np.abs(table.accuracy - table.confidence), weights=table.samples))
 
 
+@checked
 def reliability(logits: Tensor, labels: Tensor, bins: int = 15) -> Reliability:
     """Return confidence and accuracy of the top answer in ``bins`` bins, whose sizes differ by at most one sample.
 
@@ -73,6 +76,7 @@ def reliability(logits: Tensor, labels: Tensor, bins: int = 15) -> Reliability:
     )
 
 
+@checked
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """Return the ``T`` for which ``softmax(logits / T)`` has the least negative log-likelihood of ``labels``.
 
@@ -111,6 +115,8 @@ def answers(net: nn.Module, batches: Batches) -> tuple[Tensor, Tensor]:
 
 def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """On the CPU, logits in float64."""
+    if any(tensor.layout != torch.strided or tensor.is_meta or tensor.is_complex() for tensor in (logits, labels)):
+        raise ValueError("logits and labels must be dense tensors of real numbers")
     logits, labels = logits.detach().cpu().double(), labels.detach().cpu()
     if logits.dim() != 2 or not logits.numel():
         raise ValueError(f"logits have the shape {tuple(logits.shape)}: expected (samples, classes), at least one each")

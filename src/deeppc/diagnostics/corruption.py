@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
+from deeppc.core.arguments import checked
 from deeppc.data import Batches, Dataset, Split
 from deeppc.data.seeding import generator
 from deeppc.diagnostics.calibration import ada_ece, answers
@@ -33,6 +34,7 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
 CHUNK = 1000  # images that are corrupted at once: as floats, a whole split may not fit
 
 
+@checked
 def corrupt(images: Tensor, kind: str, level: float, seed: int = 0) -> Tensor:
     """Corrupt ``images``, float (N, C, H, W) with values in [0, 1], keeping shape, type, device and range.
 
@@ -47,6 +49,7 @@ def corrupt(images: Tensor, kind: str, level: float, seed: int = 0) -> Tensor:
     return _corrupted(images, kind, level, generator(f"corrupt by {kind}", seed))
 
 
+@checked
 def corrupt_split(split: Split, kind: str, level: float, seed: int = 0) -> Split:
     """Corrupt the images of a split, rounded back to uint8, so that they can be loaded and evaluated as ever:
     ``Batches(corrupt_split(dataset.test, "contrast", 0.3), dataset, augment=False, shuffle=False)``."""
@@ -131,6 +134,7 @@ class Score:
     ada_ece: float
 
 
+@checked
 def under_corruption(
     net: nn.Module,
     split: Split,

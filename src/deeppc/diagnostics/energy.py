@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeppc.core.arguments import checked
 from deeppc.core.energies import half_square
 from deeppc.core.state import State
 
 FloatArray = NDArray[np.float64]
 
 
+@checked
 def shares(energy: Mapping[str, float | Tensor]) -> dict[str, float]:
     """Return each node's fraction of the total energy; all 0 where there is none.
 
@@ -51,6 +53,7 @@ class EnergyTrace:
     ``arrival``  of each node: the step at which the wave along the main path reaches it.
     """
 
+    @checked
     def __init__(self, every: int = 1) -> None:
         if every < 1:
             raise ValueError(f"every is {every}: it must be 1 (each batch) or more")
@@ -68,7 +71,10 @@ class EnergyTrace:
             self.arrival = tuple(state.net.arrival[v] for v in self.nodes)
             self._steps = []
         self._steps.append(
-            [None if state.at_rest(v) else half_square(state.error(v)) / state.batch for v in self.nodes]
+            [
+                None if state.at_rest(v) else half_square(state.error(v)) * state.unit(v) ** 2 / state.batch
+                for v in self.nodes
+            ]
         )
 
     @property

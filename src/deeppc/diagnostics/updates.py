@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from deeppc.core.algorithms import Algorithm
+from deeppc.core.arguments import checked
 from deeppc.core.energies import half_square
 from deeppc.core.graph import Graph
 from deeppc.core.state import State
@@ -55,6 +56,7 @@ class Similarity(NamedTuple):
     size: float
 
 
+@checked
 def probe(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> Updates:
     """Return the updates of a training step on this batch, in the mode (train or eval) that the net is in.
 
@@ -75,7 +77,9 @@ def probe(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> 
         if t == last:
             moved = {v: d for v in parameters if (d := state.d.get(v)) is not None}
             drift.update(dict.fromkeys(parameters, 0.0))
-            drift.update({v: math.sqrt(2 * float(half_square(d)) / d.numel()) for v, d in moved.items()})
+            drift.update(
+                {v: state.unit(v) * math.sqrt(2 * float(half_square(d)) / d.numel()) for v, d in moved.items()}
+            )
 
     with untouched(net, inputs.device):
         catcher = _Catcher(weight for weights in parameters.values() for weight in weights)
@@ -92,11 +96,13 @@ def backprop_for(algorithm: Algorithm) -> Algorithm:
     return Algorithm.parse("bp", loss=algorithm.loss)
 
 
+@checked
 def compare_updates(a: Updates, b: Updates) -> dict[str, Similarity]:
     """Compare each node's update in ``a`` with that in ``b``, all weights of a node as one vector."""
     return {v: _similarity(update, b.updates[v]) for v, update in a.updates.items()}
 
 
+@checked
 def compare_with_backprop(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> dict[str, Similarity]:
     """Compare each node's update with backprop's, of the same loss on the same batch with the same dropout masks.
 
@@ -106,6 +112,7 @@ def compare_with_backprop(algorithm: Algorithm, net: Graph, inputs: Tensor, targ
     return compare_updates(mine, probe(backprop_for(algorithm), net, inputs, targets))
 
 
+@checked
 def gap_ratios(updates: Updates) -> dict[str, float]:
     """Return the paper's gap ratio by node, ``sqrt(MSE(x_0, x_T)) / energy``, with the MSE over batch and units.
 
@@ -125,6 +132,7 @@ def gap_ratios(updates: Updates) -> dict[str, float]:
     return ratios
 
 
+@checked
 def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> dict[str, dict[str, float | str]]:
     """Return the diagnostics of a line of ``metrics.jsonl``, by name, then by node that has trainable weights:
 
@@ -136,7 +144,8 @@ def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) 
     and one of backprop.
     """
     mine = probe(algorithm, net, inputs, targets)
-    backprop = mine if algorithm.family == "bp" else probe(backprop_for(algorithm), net, inputs, targets)
+    reference = backprop_for(algorithm)
+    backprop = mine if algorithm == reference else probe(reference, net, inputs, targets)
     found = compare_updates(mine, backprop)
     record = {"bp_cosine": {v: s.cosine for v, s in found.items()}, "bp_size": {v: s.size for v, s in found.items()}}
     if mine.drift:

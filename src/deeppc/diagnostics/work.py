@@ -6,16 +6,20 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from deeppc.core.arguments import checked
 from deeppc.core.graph import Graph
 from deeppc.core.state import Work
 from deeppc.diagnostics.contexts import evaluating
 
 
+@checked
 def multiply_adds(net: Graph, sample: Tensor) -> dict[str, int]:
     """Count the multiply-adds of predicting each node once for one sample, by its convolutions and linear layers.
 
     sample (1, ...). The network is left as it was.
     """
+    if sample.dim() == 0 or not len(sample):
+        raise ValueError(f"sample has the shape {tuple(sample.shape)}: expected a batch of one, (1, ...)")
     counts = dict.fromkeys(net.nodes, 0)
     handles = []
     for v, module in net.nodes.items():

@@ -21,6 +21,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "hard_tanh": nn.Hardtanh,
 }
 NORMS = ("none", "bn", "bf")
+LARGEST = 2**31 - 1  # of a layer or a sample: what torch's shapes can hold in any product of two
 
 
 def choose(kind: str, name: str, choices: Collection[str]) -> str:
@@ -55,9 +56,9 @@ class Style:
         choose("norm", self.norm, NORMS)
         if not 0 < self.width < math.inf:
             raise ValueError(f"width is {self.width!r}, but must be positive: 1.0 gives the paper's channel counts")
-        if self.classes < 1:
-            raise ValueError(f"classes is {self.classes}, but a network answers with at least 1")
-        if not self.in_shape or min(self.in_shape) < 1:
+        if not 1 <= self.classes <= LARGEST:
+            raise ValueError(f"classes is {self.classes}, but a network answers with at least 1, at most {LARGEST:,}")
+        if not self.in_shape or not 1 <= min(self.in_shape) <= math.prod(self.in_shape) <= LARGEST:
             raise ValueError(f"in_shape is {self.in_shape}: expected the sizes of one sample, e.g. (3, 32, 32)")
 
     def image(self) -> tuple[int, int, int]:
@@ -67,6 +68,8 @@ class Style:
         return self.in_shape
 
     def channels(self, count: int) -> int:
+        if count * self.width > LARGEST:
+            raise ValueError(f"width is {self.width:g}: layers of more than {LARGEST:,} channels cannot be built")
         return max(1, round(count * self.width))
 
     def act(self) -> nn.Module:

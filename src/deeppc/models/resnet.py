@@ -32,7 +32,8 @@ from deeppc.core.graph import INPUT, Graph, Sum
 from deeppc.models.layers import DEFAULT, Style, parts
 from deeppc.models.registry import model
 
-BLOCKS = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2)}
+BLOCKS = {"resnet10": (1, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}  # by levels
+BLOCKS |= {f"resnet{8 * n + 2}": (n, n, n, n) for n in (8, 16, 64)}  # 66, 130 and 514: far deeper than the paper's
 STEM_CHANNELS = 64  # those of the first stage too; each stage after it has twice the channels, at half the resolution
 
 

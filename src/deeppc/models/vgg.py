@@ -38,7 +38,7 @@ def vgg(plan: str, style: Style = DEFAULT) -> Graph:
     if min(size) < smallest:
         raise ValueError(
             f"images of {size[0]}x{size[1]} are too small for the plan {plan!r}: the smallest that fit are "
-            f"{smallest}x{smallest}"
+            f"{smallest}x{smallest}; mlp and the resnets take any"
         )
 
     nodes: dict[str, nn.Module] = {}

@@ -165,16 +165,17 @@ def check(found: Mapping[str, Result]) -> list[Verdict]:
 def gather(out: Path, scale: str | None = None) -> dict[str, Result]:
     """Return for each recipe the result at ``scale``, or else that of the largest scale, if possible a complete one.
 
-    Smoke proves nothing. Raises RunError where there is no folder of results.
+    Smoke proves nothing. Raises RunError where there is no result at all.
     """
-    if not out.is_dir():
-        raise RunError(f"There is no folder {out} with results: make some by deeppc paper run NAME --out {out}.")
     found: dict[str, Result] = {}
     for name in NAMES:
         for chosen in (scale,) if scale is not None else ("paper", "workstation", "laptop"):
             result = results.read(results.folder_of(out, name, chosen))
             if result is not None and (name not in found or (result.complete and not found[name].complete)):
                 found[name] = result
+    if not found:
+        which = f"of scale {scale}" if scale else "of a scale above smoke"
+        raise RunError(f"There are no results {which} in {out}: make some by deeppc paper run NAME --out {out}.")
     return found
 
 

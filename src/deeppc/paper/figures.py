@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from deeppc.diagnostics.energy import FloatArray
 from deeppc.paper.matrix import Entry, Matrix
@@ -24,6 +24,7 @@ from deeppc.report.tables import number
 
 NOTHING_YET = "No run has finished yet."
 HOLLOW: dict[str, Any] = {"marker": "D", "markerfacecolor": "none", "markersize": 5, "linestyle": "none"}
+MARKS = ("o", "^", "s")
 STROKES = ("-", (0, (4, 2)), ":")
 
 
@@ -102,30 +103,37 @@ def slopes(matrix: Matrix, kinds: Mapping[str, Sequence[str]], *, title: str) ->
 
 @plots.styled()
 def energies(runs: Mapping[str, Metrics]) -> Figure:
-    """Draw the paper's energy figure: a panel for each algorithm, each node's share over the epochs, and accuracies.
+    """Draw the paper's energy figure: for each algorithm the accuracies, and below each node's share over the epochs.
 
     ``runs``: the metrics by algorithm.
     """
     if not runs:
         return plots.sheet("Share of the energy by node", empty=NOTHING_YET)
-    note = "blue: near the input; orange: near the output; grey: accuracy from 0 to 100 %, train dotted"
-    figure = plots.sheet("Share of the energy by node", note, height=1.1 + 1.9 * math.ceil(len(runs) / 4))
+    note, rows, across = "blue: near the input; orange: near the output", math.ceil(len(runs) / 4), min(len(runs), 4)
+    note += "; above, in grey, accuracy: train dotted, validation solid, test dashed"
+    figure = plots.sheet("Share of the energy by node", note, height=1.1 + 2.7 * rows)
     shares = {name: records.energy_shares(metrics) for name, metrics in runs.items()}
     reached = np.concatenate([table.values[table.values > 0] for table in shares.values()])
     low = min(-2.0, math.floor(math.log10(reached.min())) if reached.size else -2.0)
-    panels = plots.panels(figure, len(runs), 4, sharey=True)
-    for axes, (name, metrics) in zip(panels, runs.items(), strict=True):
+    panels = figure.subplots(2 * rows, across, squeeze=False, sharey="row", height_ratios=(1, 2) * rows)
+    for unused in panels[-2:, across - (-len(runs) % across) :].flat:
+        unused.remove()
+    for above, axes, (name, metrics) in zip(panels[::2].flat, panels[1::2].flat, runs.items(), strict=False):
         cosines = [c for c in last_cosines(metrics).values() if math.isfinite(c)]
-        axes.set_title(f"{name}: cosine ≥ {min(cosines):.2f}" if cosines else name)
+        above.set_title(f"{name}: cosine ≥ {min(cosines):.2f}" if cosines else name)
+        plots.score_lines(above, metrics, plots.GREYED)
         plots.log_axis(axes, "y", low, 0.3, ticks=5)
         table = shares[name]
         for colour, y in zip(plots.by_depth(len(table.nodes)), table.values.T, strict=True):
             axes.plot(table.epochs, positive(y), color=colour, linewidth=1.3, **plots.dot(table.epochs))
-        plots.accuracy_behind(axes, metrics)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
         axes.tick_params(labelsize=plots.SMALL)
-    panels[0].set_ylabel("share of energy")
-    panels[-1].set_xlabel("epoch")
+        above.tick_params(labelsize=plots.SMALL, labelbottom=False)
+        above.sharex(axes)
+        axes.set_xlabel("epoch")
+    for above, axes in zip(panels[::2, 0], panels[1::2, 0], strict=True):
+        above.set_ylabel("accuracy")
+        axes.set_ylabel("share of energy")
     return figure
 
 
@@ -133,6 +141,63 @@ def last_cosines(metrics: Metrics) -> dict[str, float]:
     """Return the cosine of each node's update with backprop's at the last epoch; empty if it is unknown."""
     found = records.mapping(metrics[-1].get("bp_cosine")) if metrics else {}
     return {node: number(cosine) for node, cosine in found.items()}
+
+
+@plots.styled()
+def against(tables: Mapping[str, Matrix], x: str, y: str) -> Figure:
+    """Draw one column of tables against another: a panel for each table, a mark for each row, ``x`` by logarithms."""
+    title = f"{y.partition(',')[0].capitalize()} against {x}"
+    known = {name: table for name, table in tables.items() if any(table.entry(row, y).values for row in table.rows)}
+    if not known:
+        return plots.sheet(title, empty=NOTHING_YET)
+    figure = plots.sheet(title, f"{x} of a training step, backprop's is 1; mean of seeds, and deviation", height=4.6)
+    names = list(dict.fromkeys(row for table in known.values() for row in table.rows))
+    looks: dict[str, Any] = {
+        name: {"color": hue(i), "marker": MARKS[i // len(plots.HUES) % len(MARKS)]} for i, name in enumerate(names)
+    }
+    shown: dict[str, Any] = {}
+    panels = plots.panels(figure, len(known), 3)
+    for axes, (name, table) in zip(panels, known.items(), strict=True):
+        axes.set_title(name)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel(x)
+        for row in table.rows:
+            cost, score = table.entry(row, x), table.entry(row, y)
+            if cost.mean and score.mean is not None:
+                shown[row] = axes.errorbar([cost.mean], [score.mean], score.deviation, linestyle="none", **looks[row])
+    panels[0].set_ylabel(y)
+    figure.legend(shown.values(), shown, loc="outside lower center", ncols=6, fontsize=plots.SMALL, frameon=False)
+    return figure
+
+
+@plots.styled()
+def by_work(nets: Mapping[str, Mapping[str, tuple[FloatArray, FloatArray]]], *, title: str) -> Figure:
+    """Draw accuracy (percent) by the work spent (epochs of backprop): a panel for each network, a line for each row."""
+    if not nets:
+        return plots.sheet(title, empty=NOTHING_YET)
+    note = "a mark for each epoch; work: counted multiply-adds, by logarithms"
+    across = 2 if len(nets) <= 4 else 3
+    figure = plots.sheet(title, note, height=1.4 + 3.0 * math.ceil(len(nets) / across))
+    panels = plots.panels(figure, len(nets), across, sharey=True)
+    rows = list(dict.fromkeys(row for lines in nets.values() for row in lines))
+    for axes, (net, lines) in zip(panels, nets.items(), strict=True):
+        axes.set_title(net)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel("work, epochs of backprop")
+        for row, (x, y) in lines.items():
+            axes.plot(x, y, color=hue(rows.index(row)), marker="o", markersize=3)
+        axes.set_xlim(right=1.5 * max(float(x[-1]) for x, _ in lines.values()))  # names stand there
+    panels[0].set_ylabel("held-out accuracy, %")
+    for axes, lines in zip(panels, nets.values(), strict=True):  # when all of them have their limits
+        ends = [(row, hue(rows.index(row)), float(x[-1]), float(y[-1])) for row, (x, y) in lines.items()]
+        plots.label_ends(axes, ends)
+    return figure
 
 
 @plots.styled()

@@ -8,6 +8,7 @@ of a recipe says for each cell which.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,10 +28,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "pc+s+f": {"lr_x": 0.5, "lr_w": 1e-3, "alpha": 0.01},
     "ipc": {"lr_x": 0.1, "lr_w": 3e-4},
     "ipc+s": {"lr_x": 0.5, "lr_w": 3e-4, "alpha": 0.01},
+    "epc": {"lr_x": 0.1, "lr_w": 1e-3},
+    "hpc": {"lr_w": 1e-3},
+    **{name: {"lr_w": 1e-3} for name in ("zil", "fa", "dfa", "tp")},
 }
 LIKE = {"pc+s": "pc+s+f", "pc+d": "pc+s+f", "pc+d+f": "pc+s+f", "pc+l+f": "pc+s+f", "pc+f": "pc"}
-NUDGED = {"beta": 0.5}  # for centre nudging, if it was not searched for: with 1 a negative sign mirrors the target
-LEVELS = {"mlp": 4, "vgg5": 5, "vgg7": 7, "vgg10": 10, "vgg15": 15, "resnet10": 10, "resnet18": 18}
+LIKE |= {"hpc": "pc", "zil": "bp", "fa": "bp", "dfa": "bp", "tp": "bp"}
+NUDGED = {"beta": 0.5}  # for nudging, if it was not searched for: with 1 a negative sign mirrors the target
+LEVELS = {"mlp": 4, "vgg5": 5, "vgg7": 7, "vgg10": 10, "vgg15": 15}
+LEVELS |= {f"resnet{levels}": levels for levels in (10, 18, 34, 66, 130)}
 
 
 class Task(NamedTuple):
@@ -47,7 +53,7 @@ def settings_for(task: Task, folder: Path | None = None) -> tuple[dict[str, Any]
 
     ``folder`` holds the presets; None: the package's own.
     """
-    plain = task.algorithm.replace("+cn", "")
+    plain = re.sub(r"\+[pnc]n\b", "", task.algorithm)  # without nudging
     known = _presets(folder)
     algorithms = [task.algorithm, plain, LIKE.get(plain, plain)]  # the first that has a preset
     usable = [other for other in known if other.algorithm in algorithms and other.model in LEVELS]

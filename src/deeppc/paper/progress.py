@@ -15,6 +15,7 @@ from rich.text import Text
 from deeppc.paper.run import Job
 from deeppc.report.tables import duration, percent
 from deeppc.training.display import progress_bars
+from deeppc.training.interruption import heard_by
 from deeppc.training.pool import Begun, Done, Failed
 
 
@@ -63,7 +64,7 @@ class Display:
 def display(jobs: Sequence[Job], console: Console | None = None) -> Iterator[Callable[[Job, Any], None]]:
     """Yield what is to be told of every message of the pool."""
     shown = Display(jobs, console or Console(highlight=False))
-    with shown.bars:
+    with shown.bars, heard_by(shown.bars.console.print):
         yield shown
 
 

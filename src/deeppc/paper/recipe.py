@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     *("accuracy", "vgg15", "depth", "energy", "schedules", "auxiliary"),
-    *("batchnorm", "ablation", "gap", "robustness", "time", "readings", "alpha"),
+    *("batchnorm", "ablation", "gap", "robustness", "time", "readings", "alpha", "gain", "deep", "rivals"),
 )
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet", "digits": "digits"}
 METRICS = {"top1": ("top-1", "test_accuracy"), "top5": ("top-5", "test_top5")}
@@ -140,6 +140,7 @@ class Recipe:
     ``tables``   what the finished cells come to; the claims read nothing else.
     ``plots``    figures, most telling first.
     ``measure``  called with the scale and the folder of a trained run, returns plain values to keep.
+    ``words``    what is to be said of each row, or of all of them, by name.
     ``work``     what is to be done besides training: called with the scale, the recipe's folder and a listener, it
                  leaves an ``extra.json`` there, which is part of the evidence.
     """
@@ -153,6 +154,7 @@ class Recipe:
     plots: Callable[[Evidence, Sequence[Matrix]], list[Plot]]
     measure: Callable[[Scale, Path], dict[str, Any]] | None = None
     work: Callable[[Scale, Path, Callable[[str], None]], None] | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def of(self) -> str:

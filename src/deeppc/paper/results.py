@@ -74,7 +74,7 @@ def write(recipe: Recipe, evidence: Evidence, folder: Path) -> Path:
     """Make tables, figures and the report from the evidence at hand. Returns the path of the report."""
     tables = recipe.tables(evidence)
     content = record(recipe, evidence, tables)
-    sections = _sections(content, tables, recipe.plots(evidence, tables))
+    sections = _sections(recipe, content, tables, recipe.plots(evidence, tables))
     write_json(folder / RESULT, content)
     write_text(folder / "result.csv", by_value(tables).csv())
     write_text(folder / "result.md", _markdown(recipe, content, sections))
@@ -146,9 +146,11 @@ def _provenance() -> dict[str, Any]:
     }
 
 
-def _sections(content: Mapping[str, Any], tables: Sequence[Matrix], plots: Sequence[Plot]) -> Sections:
+def _sections(recipe: Recipe, content: Mapping[str, Any], tables: Sequence[Matrix], plots: Sequence[Plot]) -> Sections:
     """What stands on the page, and in ``result.md``."""
     sections: Sections = [("", plots), *((table.title, [table.table()]) for table in tables), ("", [HOW_TO_READ])]
+    if recipe.words:
+        sections.append(("In words", [recipe.words]))
     if trouble := _trouble(content):
         sections.append(("Runs without a result", trouble))
     if content["cells"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deeppc.errors import ConfigError
+from deeppc.files import Busy, Lock, require_writable
 from deeppc.paper import results, store
 from deeppc.paper.hyper import LEVELS
 from deeppc.paper.recipe import NAMES, Cell, Evidence, Place, Recipe, find
@@ -25,6 +27,7 @@ from deeppc.training import pool
 from deeppc.training.config import TrainConfig, replace
 from deeppc.training.events import BatchDone, Event, Started
 
+TURN = 120  # seconds to wait for another process that writes the same results
 TOLD_EVERY = 50  # batches between two messages on how far a run is
 
 
@@ -134,6 +137,8 @@ def run(
     """
     from deeppc.data import load
 
+    for folder in sorted({planned.out for planned in plans}):
+        require_writable(folder)
     for name, data_dir in sorted({(job.config.dataset, job.config.data_dir) for job in todo}):
         load(name, data_dir)  # whatever is wrong with the data is said before anything is trained
 
@@ -176,8 +181,19 @@ def perform(job: Job, send: pool.Send) -> Record:
 
 
 def render(planned: Plan) -> Path:
-    """Write the result of what is there, without any training. Returns the path of the report."""
-    return results.write(planned.recipe, planned.evidence(), planned.folder)
+    """Write the result of what is there, without any training. Returns the path of the report.
+
+    Where several hosts share the folder, one after the other does.
+    """
+    until = time.monotonic() + TURN
+    while True:
+        try:
+            with Lock(planned.folder / ".lock"):
+                return results.write(planned.recipe, planned.evidence(), planned.folder)
+        except Busy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1)
 
 
 # What of the paper is no recipe, and how to get it.
@@ -213,6 +229,9 @@ SIZES = {
     "vgg15": (3.15e8, 6.7),
     "resnet10": (2.53e8, 5.4),
     "resnet18": (5.55e8, 9.4),
+    "resnet34": (1.16e9, 17.4),
+    "resnet66": (2.37e9, 33.4),
+    "resnet130": (4.78e9, 65.4),
 }
 # Training images, test images, and the area of an image relative to 32 x 32.
 IMAGES = {
@@ -228,7 +247,16 @@ def cost(config: TrainConfig) -> float:
     train, test, area = IMAGES[config.dataset]
     held = round(config.validation * train) if config.select == "validation" else test
     images = min(config.limit or train, train - (held if config.select == "validation" else 0))
-    macs, left = SIZES[config.model]
-    steps = left if config.algorithm == "bp" else left + max(0, (config.setting("T") or 0) - LEVELS[config.model])
-    passes = {"bp": 3.0, "ipc": 2 + 3 * steps}.get(config.algorithm.split("+")[0], 2 + 2 * steps)
+    model = config.model.removesuffix("-mupc")
+    macs, left = SIZES[model]
+    T: int = config.setting("T") or LEVELS[model]
+    steps: float = config.options.get("strides") or left + max(0, T - LEVELS[model])
+    known: dict[str, float] = {
+        "ipc": 2 + 3 * steps,
+        "epc": 2 + 2 * T,
+        "tp": 4 + 2.0 * config.setting("iterations"),
+        "hpc": 2 + 2 * (steps + config.setting("probes")),
+    }
+    known |= dict.fromkeys(("bp", "zil", "fa", "dfa"), 3.0 * config.setting("repeats"))
+    passes = known.get(config.algorithm.split("+")[0], 2 + 2 * steps)
     return 0.5 + macs * config.width**2 * area * (config.epochs * (passes * images + held) + test) / SPEED

@@ -18,7 +18,9 @@ from typing import Any, Literal
 
 from deeppc.errors import ConfigError, nearest
 
-NETS = ("vgg5", "vgg7", "vgg10", "vgg15", "resnet10", "resnet18")
+PAPERS = ("vgg5", "vgg7", "vgg10", "vgg15", "resnet10", "resnet18")
+DEEPER = ("resnet34", "resnet66", "resnet130")  # than the paper's
+NETS = (*PAPERS, *DEEPER)
 ALL_DATA = {name: name for name in ("cifar10", "cifar100", "tiny-imagenet")}
 NORMS = ("none", "bn", "bf")
 MAIN = ("bp", "pc", "ipc", "ipc+s", "pc+s+f")  # the algorithms of the paper's Table 1
@@ -152,13 +154,30 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("workstation", "robustness"): {"models": ("vgg5", "vgg10")},
     ("workstation", "readings"): {"models": ("vgg5",), "seeds": (0,)},
     ("workstation", "alpha"): {"models": ("vgg5",), "seeds": (0,)},
+    ("workstation", "gain"): {
+        **_DEEP,
+        "limit": 10_000,
+        "epochs": 6,
+        "parts": (Part("cifar10", ("vgg5", "vgg15", "resnet18"), ("bp", "pc", "pc+f", "pc+s+f")),),
+    },
+    ("workstation", "deep"): {
+        "models": ("resnet18", "resnet34", "resnet66", "resnet130"),
+        "algorithms": ("bp", "pc+s+f"),
+        "width": 0.125,
+        "limit": 5_000,
+        "epochs": 8,
+        "batch_size": 32,
+        "parts": (
+            Part("cifar10", ("resnet18", "resnet34", "resnet66"), ("pc",)),
+        ),  # of 130 levels: 40 backprops a step
+    },
     ("workstation", "vgg15"): {
         "datasets": {"tiny-imagenet": "cifar10"},
         "models": ("vgg15",),
         "norms": NORMS,
         "seeds": (0,),
     },
-    ("workstation", "time"): {"models": NETS},
+    ("workstation", "time"): {"models": PAPERS},
     ("laptop", "schedules"): {"models": ("vgg5", "vgg10"), "same_activation": True},
     ("laptop", "batchnorm"): {"models": ("vgg5", "vgg10"), "same_activation": True},
     ("laptop", "ablation"): {"models": ("vgg5", "vgg10", "resnet10")},
@@ -173,8 +192,11 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
         "batch_size": 32,
         "seeds": (0, 1, 2),
     },
-    ("laptop", "time"): {"models": NETS, "width": 0.5, "rounds": 5},
+    ("laptop", "gain"): {"models": ("vgg5", "vgg10"), "norms": ("bf",)},
+    ("laptop", "deep"): {"models": ("resnet18", "resnet34"), "algorithms": ("bp", "pc+s+f")},
+    ("laptop", "time"): {"models": PAPERS, "width": 0.5, "rounds": 5},
     ("smoke", "readings"): {"models": ("vgg5",)},
+    ("smoke", "deep"): {"models": ("resnet18", "resnet34"), "algorithms": ("bp", "pc+s+f")},
     ("smoke", "vgg15"): {"datasets": {"tiny-imagenet": "digits"}, "models": ("vgg15",)},
 }
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from deeppc.errors import DivergedError
-from deeppc.files import Busy, Lock, read_json, write_json, write_text
+from deeppc.errors import DivergedError, RunError
+from deeppc.files import Busy, Lock, read_json, write_json, write_lines
 from deeppc.runs.folder import RunFolder
 from deeppc.training.config import TrainConfig, canonical, replace, to_table
 from deeppc.training.events import Callback
@@ -151,9 +151,9 @@ def _complete(config: TrainConfig, folder: Path, measures: Mapping[str, Measure]
     if found.status == "diverged" or (found.status == "finished" and not missing):
         return
     if found.status == "finished" and not run.best.exists():
-        # The weights to measure were removed: the same training gives the same again. Measurements stay; the manifest,
-        # without which there is no run, goes last.
-        for path in (run.result_path, run.metrics_path, run.checkpoint, run.manifest_path):
+        # The weights to measure were removed: the same training gives the same again. Measurements stay.
+        run.set_status("starting")
+        for path in (run.checkpoint, run.metrics_path, run.result_path):
             path.unlink(missing_ok=True)
     train(replace(config, run_dir=folder, resume=run.holds_run), callback, report=False)
     for name, measure in missing.items():
@@ -166,12 +166,10 @@ def _complete(config: TrainConfig, folder: Path, measures: Mapping[str, Measure]
 
 def trained(folder: Path) -> Parts:
     """Return network, algorithm and data of a finished run, with the weights of the selected epoch."""
-    from safetensors.torch import load_file
-
     from deeppc.training.builder import build, saved_config
 
     parts = build(saved_config(folder))
-    parts.net.load_state_dict(load_file(RunFolder(folder).best))
+    parts.net.load_state_dict(RunFolder(folder).best_weights())
     return parts
 
 
@@ -182,28 +180,30 @@ def _note(folder: Path, status: Status, reason: str, traceback: str = "") -> Non
 def keep_records(out: Path, to: Path) -> tuple[int, int]:
     """Copy every run in ``out`` that is over to ``to``, without weights and without what names this machine.
 
-    Returns how many records were written, and how many are there. Measurements of earlier records are kept.
+    Returns how many records were written, and how many are there. Measurements of earlier records are kept. Raises
+    RunError where there are no runs.
     """
     written = 0
-    there = _index(to)
-    for key, run in _index(out / CELLS).items():
+    there, runs, extras = _index(to), _index(out / CELLS), sorted(out.glob(f"*/{EXTRA}"))
+    if not runs and not extras:
+        raise RunError(f"There are no runs in {out}: make some by deeppc paper run NAME --out {out}.")
+    for key, run in runs.items():
         old = there.get(key)
         if run.over and (old is None or run.measured.keys() - old.measured.keys()):
             there[key] = _copy(run, to / run.folder.name if old is None else old.folder)
             written += 1
-    for extra in sorted(out.glob(f"*/{EXTRA}")):
-        write_text(to / extra.parent.name / extra.name, extra.read_text(encoding="utf-8"))
+    for extra in extras:
+        write_json(to / extra.parent.name / extra.name, read_json(extra))
     return written, len(there)
 
 
 def _copy(run: Record, to: Path) -> Record:
     source, kept = RunFolder(run.folder), RunFolder(to)
-    for path in (source.metrics_path, source.result_path, run.folder / OUTCOME):
+    if source.metrics_path.exists():
+        write_lines(kept.metrics_path, source.metrics())
+    for path in (source.result_path, run.folder / OUTCOME):
         if path.exists():
-            text = path.read_text(encoding="utf-8")
-            for form in (str(run.folder.resolve()), str(run.folder)):  # messages name the folder
-                text = text.replace(form, run.folder.name)
-            write_text(to / path.name, text)
+            write_json(to / path.name, _without_path(read_json(path), run.folder))
     for name, content in run.measured.items():
         write_json(to / f"{MEASURED}{name}.json", content)
     if source.config_path.exists():
@@ -213,6 +213,18 @@ def _copy(run: Record, to: Path) -> Record:
     resumed = [_nameless(again) for again in run.manifest.get("resumed", [])]
     kept.write_manifest({**_nameless(run.manifest), "config": settings, "resumed": resumed})
     return read(to)
+
+
+def _without_path(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Leave out where ``folder`` lies: messages name it."""
+    forms = (str(folder.resolve()), str(folder))
+
+    def cut(value: Any) -> Any:
+        for form in forms if isinstance(value, str) else ():
+            value = value.replace(form, folder.name)
+        return value
+
+    return {key: cut(value) for key, value in content.items()}
 
 
 def _nameless(manifest: Mapping[str, Any]) -> dict[str, Any]:

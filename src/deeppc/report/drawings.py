@@ -7,19 +7,21 @@ nodes that energy reaches earlier by a short cut (``hops < arrival``): the failu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from deeppc.core.graph import INPUT, Graph
+from deeppc.core.graph import Graph
 from deeppc.diagnostics.contexts import evaluating
 from deeppc.report.templates import render
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+Shape = Sequence[int] | Mapping[str, Sequence[int]]  # of one sample; by name where there are several inputs
 
 RAMP = ("#e8590c", "#d6336c", "#8a3ab9", "#4263eb", "#1098ad")  # along arrival: from the hot output to the cool input
 ALARM, GREY, WHITE = "#e03131", "#868e96", "#ffffff"
@@ -50,7 +52,7 @@ class Place:
     @property
     def moves(self) -> bool:
         """All but the data do."""
-        return self.name != INPUT
+        return bool(self.parents)
 
     @property
     def early(self) -> bool:
@@ -73,7 +75,7 @@ class Place:
         return f"t={self.hops}, not {self.arrival}" if self.early else f"t={self.arrival}"
 
 
-def survey(net: Graph, in_shape: Sequence[int]) -> list[Place]:
+def survey(net: Graph, in_shape: Shape) -> list[Place]:
     """Return the nodes of ``net``, the input among them, by level and lane. ``in_shape`` is the shape of one sample."""
     shapes, lanes = activity_shapes(net, in_shape), _lanes(net)
     places = [
@@ -85,39 +87,41 @@ def survey(net: Graph, in_shape: Sequence[int]) -> list[Place]:
             arrival=net.arrival[v],
             hops=net.hops[v],
             shape=shapes[v],
-            parameters=0 if v == INPUT else sum(p.numel() for p in net.nodes[v].parameters()),
-            relay=v != INPUT and all(isinstance(m, nn.Identity | nn.Sequential) for m in net.nodes[v].modules()),
+            parameters=0 if v in net.inputs else sum(p.numel() for p in net.nodes[v].parameters()),
+            relay=v not in net.inputs
+            and all(isinstance(m, nn.Identity | nn.Sequential) for m in net.nodes[v].modules()),
         )
         for v in net.level
     ]
     return sorted(places, key=lambda place: (place.level, place.lane))
 
 
-def activity_shapes(net: Graph, in_shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
+def activity_shapes(net: Graph, in_shape: Shape) -> dict[str, tuple[int, ...]]:
     """Return the shape of one sample's activity at each node, from a pass of zeros that leaves ``net`` as it was."""
     like = next(net.parameters(), torch.empty(0))
-    values: dict[str, Tensor] = {INPUT: torch.zeros(2, *in_shape, dtype=like.dtype, device=like.device)}
+    given = in_shape if isinstance(in_shape, Mapping) else dict.fromkeys(net.inputs, in_shape)
+    zeros = {v: torch.zeros(2, *shape, dtype=like.dtype, device=like.device) for v, shape in given.items()}
+    values: dict[str, Tensor] = dict(zeros)
     with evaluating(net):
         for v, module in net.nodes.items():
             try:
                 values[v] = module(*(values[p] for p in net.parents[v]))
             except (RuntimeError, ValueError) as error:
                 got = ", ".join(f"{p} {tuple(values[p].shape[1:])}" for p in net.parents[v])
-                raise ValueError(
-                    f"samples of {tuple(in_shape)} do not fit: node {v!r} cannot take {got}: {error}"
-                ) from error
+                samples = ", ".join(str(tuple(shape)) for shape in given.values())
+                raise ValueError(f"samples of {samples} do not fit: node {v!r} cannot take {got}: {error}") from error
     return {v: tuple(x.shape[1:]) for v, x in values.items()}
 
 
 def _lanes(net: Graph) -> dict[str, int]:
     """The main path in lane 0; every other node beside it, below its leftmost parent where there is room."""
-    lanes = {INPUT: 0}
-    v = net.output
-    while v != INPUT:  # among the parents one level down, a node with weights rather than one beside it
+    lanes = {v: lane for lane, v in enumerate(net.inputs)}
+    v = net.outputs[-1]
+    while v not in net.inputs:  # among the parents one level down, a node with weights rather than one beside it
         lanes[v] = 0
         below = [p for p in net.parents[v] if net.level[p] == net.level[v] - 1]
-        v = max(below, key=lambda p: p == INPUT or any(True for _ in net.nodes[p].parameters()))
-    taken = {(net.level[v], 0) for v in lanes}
+        v = max(below, key=lambda p: p in net.inputs or any(True for _ in net.nodes[p].parameters()))
+    taken = {(net.level[v], lane) for v, lane in lanes.items()}
     for v, parents in net.parents.items():
         if v not in lanes:
             lane = max(1, min(lanes[p] for p in parents))
@@ -140,7 +144,7 @@ def warning(places: Sequence[Place]) -> str:
     return f"energy arrives early at {early} of {len(places) - 1} nodes" if early else ""
 
 
-def as_text(net: Graph, in_shape: Sequence[int], title: str = "") -> RenderableType:
+def as_text(net: Graph, in_shape: Shape, title: str = "") -> RenderableType:
     """Return the network as a table for ``rich.print``: a row per node, and on the right when energy is there.
 
     ``●`` is the step at which the wave arrives (``○`` at a node that only passes on), ``▲`` where energy is early.
@@ -197,7 +201,7 @@ def mix(first: str, second: str, share: float) -> str:
     return "#" + bytes(round(a + (b - a) * share) for a, b in channels).hex()
 
 
-def as_svg(net: Graph, in_shape: Sequence[int], title: str = "") -> str:
+def as_svg(net: Graph, in_shape: Shape, title: str = "") -> str:
     """Return the network as an SVG document: a row per level, predictions going down, the wave of energy coming up.
 
     Colour is the step at which the wave arrives. Dashed nodes only pass on; red marks short cuts and nodes that energy
@@ -254,7 +258,7 @@ def _curve(start: tuple[float, float], end: tuple[float, float], box: float, jum
 
 def _edge_colour(parent: str, child: str, net: Graph) -> str:
     """The child's, but red for a short cut. None leads to the data, which stand still."""
-    if parent != INPUT and net.level[child] - net.level[parent] > 1:
+    if parent not in net.inputs and net.level[child] - net.level[parent] > 1:
         return ALARM
     return colour(net.arrival[child], net.L)
 

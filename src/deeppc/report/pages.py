@@ -20,7 +20,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from deeppc.files import replacing
+from deeppc.files import write_text
 from deeppc.report import plots, records
 from deeppc.report.records import Run, mapping, numbers
 from deeppc.report.tables import UNKNOWN, Table, duration, mean_and_deviation, number, percent, scientific
@@ -49,9 +49,7 @@ class Picture:
 
 def write(path: Path, template: str, **content: Any) -> Path:
     """Render a template into a file, whole or not at all, and return its path; see :func:`render` for the content."""
-    page = render(template, **content).encode("utf-8", errors="replace")
-    with replacing(path) as temporary:
-        temporary.write_bytes(page)
+    write_text(path, render(template, **content))
     return path
 
 
@@ -191,14 +189,15 @@ def write_comparison(folder: Path) -> Path:
     """
     records.require_folder(folder)
     files = ComparisonFolder(folder)
-    record = records.read_object(files.table_path)
+    damage: list[str] = []
+    record = (records.readable(files.table, folder, damage) if files.holds_comparison else None) or {}
     found = record.get("rows")
     rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
     config = {k: v for k, v in mapping(record.get("config")).items() if k not in ("algorithm", "seed")}
-    content: dict[str, Any] = {"config": config, "ranking": None}
+    content: dict[str, Any] = {"config": config, "ranking": None, "damage": damage}
     if rows:
         firsts = {str(row.get("algorithm", "?")): folder / runs[0] for row in rows if (runs := _listed(row, "runs"))}
-        metrics = {name: records.read_metrics(run) for name, run in firsts.items()}
+        metrics = {n: records.readable(RunFolder(run).metrics, folder, damage) or [] for n, run in firsts.items()}
         content |= {
             "score": records.score_name(rows),
             "ranking": _ranking(rows),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import math
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,9 +28,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from deeppc.diagnostics.calibration import Reliability
 from deeppc.diagnostics.energy import EnergyTrace, FloatArray
-from deeppc.files import replacing
+from deeppc.files import write_bytes, write_text
 from deeppc.report import records
-from deeppc.report.records import SPLITS, ByNode, Metrics, epochs, numbers, series
+from deeppc.report.records import ByNode, Metrics, epochs, numbers, series
 from deeppc.report.tables import SUPERSCRIPTS, plain
 
 SHEET = Path(__file__).with_name("deeppc.mplstyle")
@@ -41,6 +42,16 @@ DASHED = (0, (3, 3))
 NOT_REACHED = "not reached"
 NO_ENERGY = "No energy has been recorded yet."
 NO_DIAGNOSTICS = "Nothing on record: train with --diagnostics."
+COLOURED = {
+    "train": {"color": HUES[0], "linewidth": 1.0},
+    "validation": {"color": HUES[1], "linewidth": 2.0},
+    "test": {"color": HUES[2], "linewidth": 2.0},
+}
+GREYED = {  # above lines that are coloured by node
+    "train": {"color": GREY, "linewidth": 1.3, "linestyle": ":"},
+    "validation": {"color": GREY, "linewidth": 1.3},
+    "test": {"color": GREY, "linewidth": 1.3, "linestyle": "--"},
+}
 End = tuple[str, Any, float, float]  # of a line: its name, colour, x and y
 _LOCK = threading.RLock()
 
@@ -51,7 +62,8 @@ _LOCK = threading.RLock()
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in the style of ``deeppc.mplstyle``. A context, and a decorator of functions that draw."""
-    with _LOCK, matplotlib.rc_context(fname=SHEET):  # matplotlib's settings belong to all threads
+    with _LOCK, matplotlib.rc_context(fname=SHEET), warnings.catch_warnings():  # settings belong to all threads
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box stands for it, as in any program
         yield
 
 
@@ -177,11 +189,12 @@ def svg(figure: Figure) -> str:
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     """Write ``<stem>.svg`` and ``<stem>.png`` (on white), each whole or not at all. Returns both paths."""
     vector, pixels = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
-    with replacing(vector) as temporary:
-        temporary.write_text(svg(figure), encoding="utf-8")
+    write_text(vector, svg(figure))
     figure.set_layout_engine("none")  # it has been laid out, which takes most of the time
-    with styled(), replacing(pixels) as temporary:
-        figure.savefig(temporary, format="png", dpi=160, facecolor="white")
+    drawing = io.BytesIO()
+    with styled():
+        figure.savefig(drawing, format="png", dpi=160, facecolor="white")
+    write_bytes(pixels, drawing.getbuffer())
     return vector, pixels
 
 
@@ -195,20 +208,12 @@ def curves(metrics: Metrics, selected: float = math.nan) -> Figure:
     ``selected`` marks the epoch whose weights were kept.
     """
     score = records.score_name(metrics)
-    title = f"{score.capitalize() if score == 'accuracy' else score} by epoch"
-    known = {split: y for split in SPLITS if np.isfinite(y := series(metrics, f"{split}_{score}")).any()}
+    title, known = f"{score.capitalize() if score == 'accuracy' else score} by epoch", records.scores(metrics)
     if not known:
         return sheet(title, empty="No epoch has finished yet.")
     figure, x = sheet(title, height=4.6), epochs(metrics)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-    ends = []
-    for (split, y), colour in zip(known.items(), HUES, strict=False):
-        upper.plot(x, y, color=colour, label=split, linewidth=1.0 if split == "train" else 2.0, **dot(x))
-        last = y[np.isfinite(y)][-1]
-        value = f"{100 * last:.1f}%" if score == "accuracy" else f"{last:.3g}"
-        ends.append((f"{split} {value}", colour, float(x.max()), float(last)))
-    if score == "accuracy":
-        percent_axis(upper, "y")
+    ends = score_lines(upper, metrics, COLOURED)
     lower.plot(x, series(metrics, "lr_w"), color=GREY, label="lr_w", linewidth=1.2, **dot(x))
     lower.set(title="learning rate of the weights", ylim=(0, None))
     lower.locator_params(axis="y", nbins=2)
@@ -223,7 +228,7 @@ def curves(metrics: Metrics, selected: float = math.nan) -> Figure:
 
 @styled()
 def energy_shares(metrics: Metrics) -> Figure:
-    """Draw each node's share of the energy over the epochs, with the accuracy behind: the paper's energy figure.
+    """Draw each node's share of the energy over the epochs, and above it the scores: the paper's energy figure.
 
     Where a node got no energy its line has a gap, and a hollow triangle stands on the floor of the axes. If the run
     recorded its diagnostics, a panel below has the cosine of each node's update with backprop's.
@@ -233,22 +238,29 @@ def energy_shares(metrics: Metrics) -> Figure:
     if not table.nodes:
         return sheet(title, empty=NO_ENERGY)
     note = "blue: near the input; orange: near the output"
-    note += "; grey: accuracy from 0 to 100% (train dotted)" if records.score_name(metrics) == "accuracy" else ""
     note += f"; ▽ {NOT_REACHED}" if (table.values == 0).any() else ""
-    tall = 4.4 + 0.09 * max(0, min(len(table.nodes), 40) - 14)
-    heights = (tall, 2.5) if cosine.nodes else (tall,)
-    figure = sheet(title, note, height=sum(heights))
-    axes, *below = panels(figure, len(heights), 1, sharex=True, height_ratios=heights)
+    tall = 3.8 + 0.09 * max(0, min(len(table.nodes), 40) - 14)
+    heights = {"score": 1.2} if records.scores(metrics) else {}
+    heights |= {"share": tall} | ({"cosine": 2.2} if cosine.nodes else {})
+    figure = sheet(title, note, height=0.7 + sum(heights.values()))
+    grid = panels(figure, len(heights), 1, sharex=True, height_ratios=list(heights.values()))
+    shown = dict(zip(heights, grid, strict=True))
     low, floor = _floor(table.values)
-    log_axis(axes, "y", low, 0.15)
-    axes.set_ylabel("share of energy")
-    epoch_axis(below[0] if below else axes, table.epochs)
-    accuracy_behind(axes, metrics)
-    if below:
-        below[0].set_ylim(min(0.0, math.floor(10 * float(np.nanmin(cosine.values))) / 10) - 0.02, 1.04)
-        below[0].set_ylabel("cosine with backprop")
-        _lines_by_node(below[0], cosine, table.nodes)
-    _lines_by_node(axes, table, table.nodes, floor)
+    log_axis(shown["share"], "y", low, 0.15)
+    shown["share"].set_ylabel("share of energy")
+    if "cosine" in shown:
+        shown["cosine"].set_ylim(min(0.0, math.floor(10 * float(np.nanmin(cosine.values))) / 10) - 0.02, 1.04)
+        shown["cosine"].set_ylabel("cosine with\nbackprop")
+    if "score" in shown:
+        shown["score"].set_ylabel(records.score_name(metrics))
+        ends = score_lines(shown["score"], metrics, GREYED)
+    epoch_axis(grid[-1], epochs(metrics))
+    figure.align_ylabels(grid)
+    if "cosine" in shown:
+        _lines_by_node(shown["cosine"], cosine, table.nodes)
+    _lines_by_node(shown["share"], table, table.nodes, floor)
+    if "score" in shown:
+        label_ends(shown["score"], ends)
     return figure
 
 
@@ -335,13 +347,19 @@ def comparison(found: Sequence[Mapping[str, Any]]) -> Figure:
     scores.margins(x=0.08)
     if score == "accuracy":
         percent_axis(scores, "x")
-        scores.set_xlim(max(0.0, scores.get_xlim()[0]), min(1.005, scores.get_xlim()[1]))
-    time.set_xlim(0, max(1.08 * longest / seconds, time.get_xlim()[1]))
+        _limit(scores, max(0.0, scores.get_xlim()[0]), min(1.005, scores.get_xlim()[1]))
+    _limit(time, 0, max(1.08 * longest / seconds, time.get_xlim()[1]))
     time.xaxis.set_major_locator(MaxNLocator(nbins=4))
     for axes, words in ((time, f"{unit} per run"), (scores, f"test {score}")):
         rows(axes, [str(row.get("algorithm", "?")) for row in found][::-1])
         axes.set_xlabel(words)
     return figure
+
+
+def _limit(axes: Axes, low: float, high: float) -> None:
+    """Show ``low`` to ``high``, unless what a file holds leaves nothing between them (negative seconds, say)."""
+    if low < high:
+        axes.set_xlim(low, high)
 
 
 # --- a batch, a network ----------------------------------------------------------------------------------------------
@@ -463,15 +481,17 @@ def _mark_unreached(axes: Axes, x: FloatArray, floor: float, colour: Any) -> Non
         axes.plot(x, np.full(x.size, floor), "v", color=colour, label=NOT_REACHED, **look)
 
 
-def accuracy_behind(axes: Axes, metrics: Metrics) -> None:
-    """Accuracy behind the energy, from 0 to 100 % over the height of the axes."""
-    right = axes.twinx()
-    axes.set_zorder(right.get_zorder() + 1)
-    for split, dashes in zip(SPLITS, (":", "-", "--"), strict=True):
-        if np.isfinite(y := series(metrics, f"{split}_accuracy")).any():
-            right.plot(epochs(metrics), y, color=PALE, linewidth=1.3, linestyle=dashes, label=f"{split}_accuracy")
-    right.set_ylim(0, 1)
-    right.set_yticks([])
+def score_lines(axes: Axes, metrics: Metrics, looks: Mapping[str, Mapping[str, Any]]) -> list[End]:
+    """Draw the score of each split that is known, and return the ends of the lines, for :func:`label_ends`."""
+    ends, x, accuracy = [], epochs(metrics), records.score_name(metrics) == "accuracy"
+    for split, y in records.scores(metrics).items():
+        axes.plot(x, y, label=split, **looks[split], **dot(x))
+        last = float(y[np.isfinite(y)][-1])
+        value = f"{100 * last:.1f}%" if accuracy else f"{last:.3g}"
+        ends.append((f"{split} {value}", looks[split]["color"], float(x.max()), last))
+    if accuracy:
+        percent_axis(axes, "y")
+    return ends
 
 
 def _seeds(axes: Axes, values: FloatArray, y: float, colour: str) -> None:

@@ -1,17 +1,18 @@
-"""Tolerant reading of run folders: finished, running, killed in mid-line, diverged, or written by another version.
+"""Tolerant reading of run folders: finished, running, killed in mid-line, diverged, damaged.
 
-Nothing here raises for odd content. What is missing or of another kind is left out, and the report does not show it.
+Nothing here raises for odd content. What is missing or of another kind is left out, and the report does not show it;
+of a file that is damaged, the report says so.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from deeppc.errors import RunError
 from deeppc.report.tables import number
 from deeppc.runs.folder import RunFolder
 
+T = TypeVar("T")
 Metrics = Sequence[Mapping[str, Any]]  # one record for each epoch, as in metrics.jsonl
 SPLITS = ("train", "validation", "test")
 ABSURD = 1e30  # no score, learning rate or time is as large, and squares of larger ones overflow in a picture
@@ -28,11 +30,15 @@ TINIEST = 1e-300  # the end of a logarithmic axis
 
 @dataclass(frozen=True)
 class Run:
-    """The three files of a run folder; an empty ``result`` means that the run has not finished."""
+    """The three files of a run folder; an empty ``result`` means that the run has not finished.
+
+    ``damage`` says which of them cannot be read, and why.
+    """
 
     manifest: dict[str, Any]
     metrics: list[dict[str, Any]]
     result: dict[str, Any]
+    damage: list[str] = field(default_factory=list)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -70,8 +76,13 @@ class ByNode:
 def read_run(folder: Path) -> Run:
     """Read a run folder. Raises RunError where there is no such folder, and nothing else."""
     require_folder(folder)
-    files = RunFolder(folder)
-    return Run(read_object(files.manifest_path), read_metrics(folder), read_object(files.result_path))
+    files, damage = RunFolder(folder), list[str]()
+    result = readable(files.result, folder, damage) if files.result_path.exists() else None
+    manifest, metrics = readable(files.manifest, folder, damage), readable(files.metrics, folder, damage)
+    if metrics is not None and result is not None and len(metrics) < number(result.get("epochs")):
+        names = f"{files.metrics_path.name} has {len(metrics)} epochs, but {files.result_path.name} counts"
+        damage.append(f"{names} {number(result['epochs']):g}: put it back from a copy.")
+    return Run(manifest or {}, metrics or [], result or {}, damage)
 
 
 def require_folder(folder: Path) -> None:
@@ -79,17 +90,13 @@ def require_folder(folder: Path) -> None:
         raise RunError(f"There is no folder {str(folder)!r}: expected the folder of a run or a comparison.")
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file; an empty one where there is none."""
-    return _object(_text(path))
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Read one record per epoch, in order. A torn line is skipped; an epoch that a resumed run repeated counts once."""
-    lines = _text(RunFolder(folder).metrics_path).splitlines()
-    records = [record for line in lines if (record := _object(line))]
-    numbered = {float(epoch): record for epoch, record in zip(epochs(records), records, strict=True)}
-    return [numbered[epoch] for epoch in sorted(numbered)]
+def readable(read: Callable[[], T], folder: Path, damage: list[str]) -> T | None:
+    """Return what ``read`` returns. If it cannot, add the reason to ``damage``, without where ``folder`` lies."""
+    try:
+        return read()
+    except RunError as error:
+        damage.append(str(error).replace(f"{folder}{os.sep}", ""))
+        return None
 
 
 def score_name(records: Sequence[Mapping[str, Any]]) -> str:
@@ -108,6 +115,12 @@ def series(metrics: Metrics, key: str) -> FloatArray:
     """Return one number per epoch, nan where it is missing or out of all bounds."""
     values = np.array([number(record.get(key)) for record in metrics])
     return np.where(np.abs(values) < ABSURD, values, np.nan)
+
+
+def scores(metrics: Metrics) -> dict[str, FloatArray]:
+    """Return the :func:`series` of the score by split, of those that are known at any epoch."""
+    found = {split: series(metrics, f"{split}_{score_name(metrics)}") for split in SPLITS}
+    return {split: y for split, y in found.items() if np.isfinite(y).any()}
 
 
 def energy_shares(metrics: Metrics) -> ByNode:
@@ -149,17 +162,3 @@ def _by_node(metrics: Metrics, key: str, convert: Callable[[dict[str, float]], d
     nodes = tuple(dict.fromkeys(v for _, table in known for v in table))
     values = np.array([[table.get(v, math.nan) for v in nodes] for _, table in known])
     return ByNode(np.array([epoch for epoch, _ in known]), nodes, values.reshape(len(known), len(nodes)))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        return mapping(json.loads(text))
-    except (ValueError, RecursionError):
-        return {}

@@ -59,13 +59,17 @@ class Table:
         return text.getvalue()
 
     def rich(self) -> RichTable:
-        """Return the table for ``rich.print``: the first column to the left, numbers to the right."""
+        """Return the table for ``rich.print``: the first column to the left, numbers to the right.
+
+        Where it is too wide cells go on in the next line, and nothing is cut.
+        """
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=self.title or None, caption=self.note or None, box=None, header_style="dim")
+        table = RichTable(title=self.title or None, caption=self.note or None, caption_justify="left")
+        table.box, table.pad_edge, table.header_style = None, False, "dim"
         for i, name in enumerate(self.columns):
-            table.add_column(Text(name), justify="right" if i else "left")
+            table.add_column(Text(name), justify="right" if i else "left", overflow="fold")
         for i, row in enumerate(self.rows):
             table.add_row(*(Text(text(cell)) for cell in row), style="bold" if i == self.chosen else "")
         return table

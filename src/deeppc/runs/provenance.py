@@ -20,7 +20,6 @@ def provenance(device: str = "cpu") -> dict[str, Any]:
     import torch
 
     return {
-        "format": 1,
         "started": now(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "versions": {

@@ -13,9 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deeppc.models import described
 from deeppc.report.tables import duration
 from deeppc.search.study import Listener
 from deeppc.search.trials import Progress, Trial, budget, judged_by, score, settings
+from deeppc.training.interruption import heard_by
 
 
 @contextmanager
@@ -35,7 +37,8 @@ def display(as_json: bool, console: Console | None = None) -> Iterator[Listener]
             opened = True
             live.update(panel(progress))
 
-        yield show
+        with heard_by(live.console.print):
+            yield show
 
 
 def json_lines(progress: Progress) -> None:
@@ -48,7 +51,7 @@ def opening(progress: Progress) -> str:
     """What is searched, and how far it is if it resumes."""
     plan, c, table = progress.plan, progress.plan.config, progress.plan.space.table()
     lines = [
-        f"search {plan.folder}: {plan.trials} trials of {c.algorithm} on {c.dataset}, {c.model} at width {c.width:g}, "
+        f"search {plan.folder}: {plan.trials} trials of {c.algorithm} on {c.dataset}, {described(c.model, c.width)}, "
         f"{budget(c)}",
         f"judged by the best epoch on {judged_by(c)}; pruner {plan.pruner}; {plan.jobs} at a time",
         *(f"  {name:<{max(map(len, table))}}  {text}" for name, text in table.items()),

@@ -82,9 +82,8 @@ def folder_of(config: TrainConfig) -> Path:
 
 def write(plan: Plan) -> None:
     """Keep the plan in its folder. A password in the storage's URL is not written down."""
-    table = {"format": 1, "name": plan.name, "storage": plan.storage and without_password(plan.storage)}
-    table |= {"trials": plan.trials, **plan.identity(), "config": to_table(plan.config)}
-    write_json(plan.folder / STUDY, table)
+    own = {"name": plan.name, "storage": plan.storage and without_password(plan.storage), "trials": plan.trials}
+    write_json(plan.folder / STUDY, {**own, **plan.identity(), "config": to_table(plan.config)})
 
 
 def read(folder: Path, storage: str | None = None) -> Plan:

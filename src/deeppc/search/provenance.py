@@ -10,10 +10,11 @@ import tomli_w
 import deeppc
 from deeppc.core.algorithms import options_for
 from deeppc.errors import RunError
+from deeppc.models import described
 from deeppc.report.tables import mean_and_deviation
 from deeppc.runs.folder import ComparisonFolder
 from deeppc.search.plan import Plan
-from deeppc.search.space import TRAINING
+from deeppc.search.space import TRAINING, taken
 from deeppc.search.trials import Progress, Trial, budget, judged_by, score
 from deeppc.training.config import TrainConfig
 from deeppc.training.config import settings as known_settings
@@ -30,7 +31,7 @@ def preset_of(plan: Plan, trials: Sequence[Trial]) -> tuple[TrainConfig, str]:
     if (best := progress.best) is None:
         raise RunError(f"No trial of the search in {plan.folder} is complete: there is no best one to keep.")
     config = best.config(plan.config)
-    kept = {name: config.setting(name) for name in TASK}
+    kept = {name: config.setting(name) for name in TASK if name != "width" or name in taken(config)}
     for name in ("labels", *TRAINING, *options_for(config.algorithm)):
         value = config.setting(name)
         if name in best.params or (value != known_settings()[name].default and name != "schedule_epochs"):
@@ -43,7 +44,7 @@ def _describe(progress: Progress, best: Trial) -> list[str]:
     """Study, trials, scale and score, in a few lines."""
     plan, c = progress.plan, progress.plan.config
     return [
-        f"{c.algorithm} on {c.dataset}, {c.model} at width {c.width:g}.",
+        f"{c.algorithm} on {c.dataset}, {described(c.model, c.width)}.",
         f"Search {plan.name!r}: {progress.ended} trials by TPE with seed {c.seed}, {progress.summary()}.",
         f"Each had {budget(c)}, batches of {c.batch_size}.",
         f"The best is trial {best.number}. Its best epoch on {judged_by(c)}: {score(best.value)}.{_tested(plan)}",

@@ -35,6 +35,7 @@ V = TypeVar("V")
 
 # Settings of the training that decide how well a network learns. The rest is the task, the budget, or a place.
 TRAINING = ("width", "activation", "norm", "affine", "aux", "lr_w", "weight_decay", "schedule_epochs", "batch_size")
+NETWORK = ("width", "activation", "norm", "affine", "aux")  # those that a network of one's own need not take
 GRAMMAR = "e.g. lr_x=0.01..0.5 log, T=5..8, momentum_x=0..0.9 step 0.1, activation=gelu,relu, beta=1"
 
 
@@ -109,6 +110,14 @@ class Space:
                 drawn[dimension.name] = on_grid(value, dimension.step)
         return drawn
 
+    def example(self) -> dict[str, Value]:
+        """Values that a trial may draw: the first or lowest of each dimension."""
+        drawn: dict[str, Value] = {}
+        for dimension in self.dimensions:
+            if all(condition.holds(self.config, drawn) for condition in dimension.when):
+                drawn[dimension.name] = dimension.choices[0] if dimension.choices else dimension.low
+        return drawn
+
     def table(self) -> dict[str, str]:
         """Each dimension in the grammar: what is written down with a study."""
         return {dimension.name: str(dimension) for dimension in self.dimensions}
@@ -119,12 +128,14 @@ def build(config: TrainConfig, overrides: Iterable[str] = (), file: Path | None 
 
     Raises ConfigError for a setting that is unknown or cannot be searched, and for values that it may not have.
     """
-    paper, own, idle = shipped(config), options_for(config.algorithm), {}
+    paper, own, idle, network = shipped(config), options_for(config.algorithm), {}, taken(config)
     dimensions = {name: parse(name, text, "the paper's space") for name, text in paper.items()}
     for name, text, source in _said(file, overrides):
         if name not in (*TRAINING, *known_options()):
             raise ConfigError(f"{source}: {name!r} cannot be searched: {nearest(name, (*TRAINING, *own))}")
-        if name in TRAINING or name in own:
+        if name in NETWORK and name not in network:
+            idle[name] = f"it means nothing to {config.model}"
+        elif name in TRAINING or name in own:
             before = dimensions.get(name)
             dimensions[name] = parse(name, text, source, by_log=before is not None and before.log)
         else:
@@ -139,13 +150,23 @@ def rebuild(config: TrainConfig, table: Mapping[str, str], source: str) -> Space
 
 def shipped(config: TrainConfig) -> dict[str, str]:
     """The paper's space for this algorithm and network, by setting."""
-    sections, options = _sections(), options_for(config.algorithm)
+    sections, options, network = _sections(), options_for(config.algorithm), taken(config)
     family = families()[config.algorithm.split("+")[0]]
     found = {name: option.search for name, option in options.items() if option.search}
     found |= {**sections["training"], **getattr(family, "searched", {})}
     if "T" in options and config.model in sections["T"]:
         found["T"] = sections["T"][config.model]
-    return found
+    return {name: text for name, text in found.items() if name not in NETWORK or name in network}
+
+
+def taken(config: TrainConfig) -> frozenset[str]:
+    """Return which settings the network takes. ConfigError if there is no such network."""
+    from deeppc.models import takes
+
+    try:
+        return takes(config.model)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def parse(name: str, text: str, source: str, by_log: bool = False) -> Dimension:
@@ -305,9 +326,15 @@ def _keep_gain_finite(config: TrainConfig, dimensions: list[Dimension]) -> list[
 
 def levels(config: TrainConfig) -> int:
     """Return L, the number of steps that the wave needs."""
+    from deeppc.data import load
     from deeppc.models import build as build_network
+    from deeppc.models import names
 
+    sizes: dict[str, Any] = {}
+    if config.model not in names():  # a module is converted for samples of the shape that it takes
+        dataset = load(config.dataset, config.data_dir, config.labels)
+        sizes = {"in_shape": dataset.in_shape, "classes": dataset.outputs}
     try:
-        return build_network(config.model, width=0.01, aux=config.aux).L
+        return build_network(config.model, width=0.01, aux=config.aux, **sizes).L
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -7,13 +7,15 @@ nothing behind. And other databases then take the same way.
 from __future__ import annotations
 
 import platform
+import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from deeppc.errors import ConfigError, RunError
 from deeppc.search import plan as plans
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 IDENTITY, OWNER = "deeppc", "owner"  # attributes: of the study, what may not change; of a trial, who works on it
 HEARTBEAT, GRACE = 30, 600  # seconds between two signs of life, and without any until a trial is given up
+# What a damaged database makes Optuna raise, which trusts in whatever it finds there; ImportError: there is no driver.
+DAMAGED = (sqlite3.Error, ImportError, ValueError, LookupError, TypeError, AttributeError)
 PATIENCE = 60  # seconds to wait for another process that writes to the same SQLite file
 
 
@@ -112,25 +116,28 @@ def create(plan: Plan) -> Session:
     require_optuna()
     import optuna
 
-    if plan.storage is not None:
-        plans.without_password(plan.storage)  # complains if it is no URL
-    with in_words(plan):
-        if (plan.folder / plans.STUDY).exists():
+    if (plan.folder / plans.STUDY).exists():
+        with in_words(plan):
             plans.require_same(plans.read(plan.folder).identity(), plan)
+        session = open_study(plan)
+    else:
         (plan.folder / plans.TRIALS).mkdir(parents=True, exist_ok=True)
-        storage = _connect(plan)
-        study = optuna.create_study(
-            study_name=plan.name, storage=storage, direction="maximize", load_if_exists=True, pruner=_pruner(plan)
-        )
-        begun = study.user_attrs.get(IDENTITY)
+        with in_words(plan):
+            storage = _connect(plan)
+            study = optuna.create_study(
+                study_name=plan.name, storage=storage, direction="maximize", load_if_exists=True, pruner=_pruner(plan)
+            )
+        session = Session(plan, study, storage)
+    with in_words(plan):
+        begun = session.study.user_attrs.get(IDENTITY)
         if begun is not None:
             plans.require_same(begun, plan)
-        elif study.get_trials(deepcopy=False):
+        elif session.study.get_trials(deepcopy=False):
             raise RunError(f"The storage holds a study {plan.name!r} that deeppc did not begin: rename the folder.")
         else:
-            study.set_user_attr(IDENTITY, plan.identity())
+            session.study.set_user_attr(IDENTITY, plan.identity())
         plans.write(plan)
-    return Session(plan, study, storage)
+    return session
 
 
 def open_study(plan: Plan) -> Session:
@@ -138,8 +145,12 @@ def open_study(plan: Plan) -> Session:
     require_optuna()
     import optuna
 
-    if plan.storage is None and not (plan.folder / plans.DATABASE).exists():
-        raise RunError(f"{plan.folder / plans.DATABASE} is missing: the trials of this search are lost.")
+    database = plan.folder / plans.DATABASE
+    if plan.storage is None and not (database.exists() and database.stat().st_size):  # Optuna would fill an empty one
+        raise RunError(
+            f"{database} is missing or empty: put it back from a copy. Without one, the trials of this "
+            f"search are lost, and {plan.folder / plans.STUDY} may be deleted to begin anew."
+        )
     with in_words(plan):
         storage = _connect(plan)
         try:
@@ -153,14 +164,36 @@ def read_study(folder: Path, storage: str | None = None) -> tuple[Plan, list[Tri
     """Return the plan and the trials of the search in ``folder``. ``storage`` is given where its URL has a password."""
     plan = plans.read(folder, storage)
     with open_study(plan) as session:
-        return plan, session.trials()
+        trials, drawn = session.trials(), {dimension.name for dimension in plan.space.dimensions}
+        if unknown := {name for trial in trials for name in trial.params} - drawn:
+            raise RunError(f"The storage of {folder} is damaged: its trials have drawn {', '.join(sorted(unknown))}.")
+        return plan, trials
 
 
 def _connect(plan: Plan) -> RDBStorage:
     from optuna.storages import RDBStorage
 
+    _require_own(plan)
     patient = {"connect_args": {"timeout": PATIENCE}} if plan.url.startswith("sqlite") else {}
     return RDBStorage(plan.url, engine_kwargs=patient, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+
+
+def _require_own(plan: Plan) -> None:
+    """Raise RunError for an SQLite file that is damaged, or that is of something else: Optuna would write into it."""
+    from sqlalchemy.engine import make_url
+
+    url = make_url(plan.url)
+    path = Path(url.database or "")
+    if url.get_backend_name() != "sqlite" or not path.is_file() or not path.stat().st_size:
+        return
+    if not path.read_bytes()[:16].startswith(b"SQLite format 3"):
+        raise RunError(f"The storage {path} cannot be used: it is no SQLite database. Choose another, or a copy of it.")
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=PATIENCE)) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and "studies" not in tables:
+            raise RunError(f"The storage {path} cannot be used: it is the database of something else. Choose another.")
+        if (found := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise RunError(f"The storage {path} is damaged: {found}. Put it back from a copy.")
 
 
 @contextmanager
@@ -173,7 +206,7 @@ def in_words(plan: Plan) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of heartbeats, which have been experimental since 2021
             yield
-    except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError, ImportError) as error:  # without a driver
+    except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError, *DAMAGED) as error:
         where = plan.folder / plans.DATABASE if plan.storage is None else plans.without_password(plan.storage)
         first = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
         raise RunError(f"The storage {where} cannot be used: {first}") from error

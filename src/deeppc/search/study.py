@@ -17,12 +17,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deeppc.errors import DivergedError, Interrupted, RunError
+from deeppc.errors import DivergedError, Interrupted, OutOfMemory, RunError
 from deeppc.files import Lock, write_text
 from deeppc.runs.folder import RunFolder
 from deeppc.search import plan as plans
@@ -63,8 +63,18 @@ def search(plan: Plan, on_progress: Listener = lambda progress: None) -> SearchR
     from deeppc.training.builder import build
 
     require_optuna()
-    build(plan.config)  # whatever is wrong with data, network or algorithm is said before anything is written
-    with Lock(plan.folder / ".lock"), create(plan) as session:
+    # Whatever is wrong with data, network or algorithm is said before anything is written.
+    build(replace(plan.config, **plan.space.example()))
+    if plan.storage is not None:
+        plans.without_password(plan.storage)  # complains if it is no URL
+    new = not plan.folder.exists()
+    with Lock(plan.folder / ".lock"), ExitStack() as stack:
+        try:
+            session = stack.enter_context(create(plan))
+        except Exception:
+            if new:
+                shutil.rmtree(plan.folder, ignore_errors=True)
+            raise
         reporter = Reporter(session, on_progress)
         try:
             _run(session, reporter)
@@ -125,7 +135,6 @@ class TrialRun:
     scores: list[float] = field(default_factory=list)
 
     def run(self) -> None:
-        import torch
         from optuna.trial import TrialState
 
         plan, number = self.session.plan, self.trial.number
@@ -136,7 +145,7 @@ class TrialRun:
             self._train(_trial_folder(plan, number))
         except DivergedError as error:
             self._fail(REASON, f"diverged at step {error.step}: the energy of {error.node} is {error.value:.3g}")
-        except torch.OutOfMemoryError:
+        except OutOfMemory:
             self._fail(REASON, "out of memory")
         except (Interrupted, KeyboardInterrupt, SystemExit):
             self._fail(LOST, "interrupted")

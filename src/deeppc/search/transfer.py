@@ -118,7 +118,9 @@ def transfer(
     for number, (place, cell) in enumerate(wanted.items(), start=1):
         callback(Note(f"{number} of {len(wanted)}: {cell.target.name} with the settings of {cell.source.name}"))
         begun = ComparisonFolder(folder / place).holds_comparison
-        config = replace(cell.config, epochs=epochs or cell.config.epochs, run_dir=folder / place, resume=begun)
+        config = replace(
+            cell.config, epochs=cell.config.epochs if epochs is None else epochs, run_dir=folder / place, resume=begun
+        )
         try:
             results[place] = compare(config, [config.algorithm], seeds, callback, report=False).rows[0]
         except Interrupted as stop:

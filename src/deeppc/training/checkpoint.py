@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialize
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from deeppc.errors import RunError
-from deeppc.files import replacing
+from deeppc.errors import ConfigError, RunError
+from deeppc.files import read_tensors, write_tensors
+from deeppc.runs.folder import RunFolder
 
 Tensors = dict[str, Tensor]
 _GROUP = ("params", "param_names")  # of a parameter group: what is not a setting
@@ -47,6 +46,7 @@ class Progress:
     best_score: float | None = None
     epoch_seconds: float = 0.0
     seconds: float = 0.0
+    history: str = ""  # of the metrics so far; see runs/folder.py
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ class Checkpoint:
     """What :func:`load` found, for :func:`restore`."""
 
     progress: Progress
-    fingerprint: str
     groups: list[dict[str, Any]]
     values: dict[str, dict[str, Any]]
     schedule: dict[str, Any]
@@ -69,7 +68,6 @@ def save(
     net: nn.Module,
     optimizer: Optimizer,
     progress: Progress,
-    fingerprint: str,
     *,
     best: Tensors,
     sums: Tensors,
@@ -91,7 +89,7 @@ def save(
         if others := {k: v for k, v in state.items() if not isinstance(v, Tensor)}:
             values[name] = others
     groups = [{k: v for k, v in group.items() if k not in _GROUP} for group in optimizer.param_groups]
-    header = {"progress": json.dumps(dataclasses.asdict(progress)), "fingerprint": fingerprint}
+    header = {"progress": json.dumps(dataclasses.asdict(progress))}
     for what, content in (("groups", groups), ("values", values), ("schedule", dict(schedule))):
         header[what] = json.dumps(_packed(content, f"{type(optimizer).__name__} or its scheduler"))
     write_tensors(path, tensors, header)
@@ -99,19 +97,40 @@ def save(
 
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint."""
+    tensors, header = read_tensors(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
         progress = Progress(**json.loads(header["progress"]))
         groups, values, schedule = (_unpacked(json.loads(header[k])) for k in ("groups", "values", "schedule"))
-        return Checkpoint(progress, header["fingerprint"], groups, values, schedule, tensors)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"The checkpoint {path} cannot be read: {error}.") from error
+        return Checkpoint(progress, groups, values, schedule, tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{path} is no checkpoint of a run ({error!r}): put the run's own back from a copy, or start another run "
+            "from these weights with --weights."
+        ) from error
+
+
+def resumable(folder: RunFolder) -> Checkpoint | None:
+    """Return the checkpoint to resume from; None if the run was ended before its first. Nothing is written.
+
+    Raises RunError unless every file that it needs is there, undamaged and of one run.
+    """
+    if not folder.checkpoint.exists():
+        if folder.status == "starting":
+            return None
+        raise RunError(f"{folder.checkpoint} is missing: {folder.way_forward}")
+    saved = load(folder.checkpoint)
+    folder.require_history(saved.progress.epoch, saved.progress.history)
+    return saved
 
 
 def restore(checkpoint: Checkpoint, net: nn.Module, optimizer: Optimizer) -> None:
     """Put everything back, in the memory layout that the network has: another would round differently."""
+    require_same_shapes(net, checkpoint.part("weights."), "The checkpoint")
+    if len(optimizer.param_groups) != len(checkpoint.groups):
+        raise ConfigError(
+            f"The optimiser has {len(optimizer.param_groups)} groups of parameters, but the run was begun with "
+            f"{len(checkpoint.groups)}: give the one that it was begun with."
+        )
     net.load_state_dict(checkpoint.part("weights."))
     optimizer.state.clear()
     on_device = any(group.get("capturable") or group.get("fused") for group in optimizer.param_groups)
@@ -131,20 +150,14 @@ def restore(checkpoint: Checkpoint, net: nn.Module, optimizer: Optimizer) -> Non
         torch.cuda.set_rng_state(checkpoint.tensors["rng.cuda"])
 
 
-def write_tensors(path: Path, tensors: Tensors, header: dict[str, str]) -> None:
-    """Replace a file of tensors, to load with ``safetensors.torch.load_file``."""
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    with replacing(path) as temporary:
-        temporary.write_bytes(serialize(plain, metadata=header))  # save_file would hide it from the user's group
-
-
-def saved_header(path: Path) -> dict[str, str]:
-    """Return the header of a weights file; empty if there is none that can be read."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}
-    except (OSError, SafetensorError):
-        return {}
+def require_same_shapes(net: nn.Module, weights: Tensors, source: str) -> None:
+    """Raise ConfigError, which names the first that differs, unless ``weights`` are those of a network like ``net``."""
+    own = net.state_dict()
+    for name in {**own, **weights}:
+        has, wants = (tuple(t[name].shape) if name in t else None for t in (weights, own))
+        if has != wants:
+            first = f"{name!r} is {has or 'missing'}, and the network's is {wants or 'missing'}"
+            raise ConfigError(f"{source} does not fit the network: {first}. Build the network that it was made with.")
 
 
 def weights_of(net: nn.Module) -> Tensors:

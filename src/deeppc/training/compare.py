@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deeppc.core.arguments import checked
 from deeppc.errors import ConfigError, DivergedError, Interrupted, RunError
 from deeppc.files import unused, write_json, write_text
+from deeppc.models import described
 from deeppc.report.tables import Table, mean_and_deviation
 from deeppc.runs.folder import ComparisonFolder, RunFolder
 from deeppc.training.config import (
     FIELDS,
+    RAISED,
     TrainConfig,
     flag,
     from_table,
@@ -27,7 +30,7 @@ from deeppc.training.config import (
     to_table,
 )
 from deeppc.training.events import Callback, Note, ignore
-from deeppc.training.result import RunResult
+from deeppc.training.result import RunResult, read_result
 
 
 @dataclass
@@ -84,7 +87,7 @@ class Comparison:
         """Return one row for each algorithm: mean ± standard deviation over seeds."""
         names, c = self._scores(), self.config
         note = (
-            f"{c.dataset}, {c.model} at width {c.width:g}, at most {c.epochs} epochs, seeds "
+            f"{c.dataset}, {described(c.model, c.width)}, at most {c.epochs} epochs, seeds "
             f"{', '.join(map(str, self.seeds))}; epoch selected by {c.select}; mean ± standard deviation over seeds."
         )
         lines = []
@@ -116,6 +119,7 @@ class Comparison:
         write_text(folder.csv_path, self.runs().csv())
 
 
+@checked
 def compare(
     config: TrainConfig,
     algorithms: Sequence[str],
@@ -129,6 +133,8 @@ def compare(
 
     ``options`` of algorithms, and those of ``config``, are given to each algorithm that has them.
     """
+    from deeppc.training.builder import build
+
     options = dict(options or {})
     _check(algorithms, seeds, options)
     folder = ComparisonFolder(config.run_dir or unused(Path("runs") / f"compare-{task_name(config)}"))
@@ -139,12 +145,13 @@ def compare(
             )
         require_resumable(_shared(folder.table()["config"]), _shared(to_table(config)))
     comparison = Comparison(folder.path, config, tuple(seeds), [Row(a) for a in algorithms], options)
-    for begun in (_config(comparison, algorithm, seed) for algorithm in algorithms for seed in seeds):
-        if begun.resume and begun.run_dir is not None:  # refuse before anything is written
-            require_resumable(RunFolder(begun.run_dir).config(), to_table(begun))
+    places = [(seed, row) for seed in seeds for row in comparison.rows]
+    for seed, row in places:
+        _require_startable(_config(comparison, row.algorithm, seed), row)
+    build(_config(comparison, algorithms[0], seeds[0]))  # whatever all have in common is refused here
     comparison.write()
-    total = len(algorithms) * len(seeds)
-    for number, (seed, row) in enumerate(((s, r) for s in seeds for r in comparison.rows), start=1):
+    total = len(places)
+    for number, (seed, row) in enumerate(places, start=1):
         name = f"{row.algorithm}-{seed}"
         callback(Note(f"{number} of {total}: {row.algorithm}, seed {seed}"))
         try:
@@ -198,6 +205,22 @@ def _run(comparison: Comparison, algorithm: str, seed: int, callback: Callback, 
     from deeppc.training.builder import train
 
     return train(_config(comparison, algorithm, seed), callback, report=report)
+
+
+def _require_startable(config: TrainConfig, row: Row) -> None:
+    """Refuse a run that cannot be started or resumed before anything is written; put what is finished into its row."""
+    from deeppc.training.checkpoint import resumable
+
+    assert config.run_dir is not None
+    folder = RunFolder(config.run_dir)
+    if not config.resume:
+        folder.require_unused()
+        return
+    table = require_resumable(folder.config(), to_table(config))
+    if (result := read_result(folder)) is None or any(folder.config()[name] != table[name] for name in RAISED):
+        resumable(folder)
+    else:
+        row.results[folder.path.name] = result.table()
 
 
 def _config(comparison: Comparison, algorithm: str, seed: int) -> TrainConfig:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,12 +29,14 @@ class TrainConfig:
 
     dataset: str = option(
         "digits",
-        "Data set: digits (no download), cifar10, cifar100, tiny-imagenet, a folder of class folders with images, "
-        "or an .npz file.",
+        "Data set: digits (no download), mnist, fashion-mnist, cifar10, cifar100, tiny-imagenet, a folder of class "
+        "folders with images, or an .npz file.",
     )
     labels: str = option("fine", "Labels to learn: fine, or for cifar100 also coarse (its 20 superclasses).")
     model: str = option(
-        "vgg5", "Network: mlp, vgg5, vgg7, vgg10, vgg15, resnet10, resnet18, or path/to/file.py:function."
+        "vgg5",
+        "Network: mlp, vgg5, vgg7, vgg10, vgg15, resnet10, resnet18, 34, 66, 130 or 514, resnet10-mupc, or "
+        "path/to/file.py:function.",
     )
     algorithm: str = option("pc+s+f", "Algorithm: ")
     width: float = option(0.25, "Multiplies every channel count; 1 gives the paper's networks.", above=0)
@@ -51,8 +53,15 @@ class TrainConfig:
         1e-3,
         "Learning rate of the weights, AdamW (paper: η, lr_w). It warms to 1.1 times this, then falls to 0.1 times.",
         above=0,
+        most=1e6,
     )
-    weight_decay: float = option(1e-4, "Weight decay of AdamW (paper: weight_decay_w).", least=0)
+    weight_decay: float = option(1e-4, "Weight decay of AdamW (paper: weight_decay_w).", least=0, most=1e6)
+    epsilon: float = option(
+        1e-8,
+        "Epsilon of AdamW: gradients far below it, as those of early layers may be, are not heeded.",
+        above=0,
+        most=1,
+    )
     epochs: int = option(10, "Passes over the training set, at most (paper: 50).", least=1)
     schedule_epochs: int = option(
         25, "Epoch at which lr_w has fallen to its tenth, if there are so many (paper: 25).", least=1
@@ -81,6 +90,11 @@ class TrainConfig:
     limit: int | None = option(
         None, "Train on so many images only, the same share of each class. None: on all that are not held out.", least=1
     )
+    weights: Path | None = option(  # noqa: RUF009 - a field
+        None,
+        "File of weights to start from: best.safetensors or the checkpoint of another run, or a torch file. None: "
+        "random ones.",
+    )
     data_dir: Path = option(Path("data"), "Folder that holds the data sets.")  # noqa: RUF009 - a field
 
     run_dir: Path | None = option(  # noqa: RUF009
@@ -103,6 +117,11 @@ class TrainConfig:
     )
     precision: Literal["fp32", "bf16"] = option(
         "fp32", "Arithmetic of the predictions; weights, deviations and energies stay in fp32."
+    )
+    sync_norm: bool = option(
+        True,
+        "With several workers (torchrun), let BatchNorm see the whole batch, as one worker would; --no-sync-norm: each "
+        "its own part, with less to send, and another outcome for another number of workers.",
     )
     compile: bool = option(False, "Compile the network's nodes with torch.compile: slower to begin, faster on a GPU.")
 
@@ -138,6 +157,13 @@ class TrainConfig:
 
 FIELDS: dict[str, Option] = declared(TrainConfig)
 _PLACE = ("run_dir", "resume")  # a run folder may be moved
+RAISED = ("epochs", "patience")  # what a run may get more of
+_OTHER = {
+    "schedule_epochs": "The learning rate would fall over another number of epochs (schedule_epochs)",
+    "network": "The network has other nodes or shapes",
+    "data": "The data are others",
+}
+_DIGEST = re.compile(r"(.+)#([0-9a-f]{16})")  # a file and what it held: ``best.safetensors#0f3c...``
 # Where and how a run is computed and watched, not what. (Another device computes other bits; who asks for it knows.)
 _ELSEWHERE = frozenset({*_PLACE, "data_dir", "device", "checkpoint_every", "diagnostics"})
 
@@ -153,7 +179,12 @@ def fitted(name: str, value: Any, source: str = "") -> Any:
 
     A whole number is a number, a bool is none, text is a path, and ``"none"`` is None, which TOML does not have.
     """
+    if isinstance(value, Mapping) and source:
+        where = f"{source}: [{name}] is a section"
+        raise ConfigError(f"{where}, but settings stand at the top, without [sections]: leave that line out.")
     declaration = _known(name, source)
+    if isinstance(value, str) and not declaration.choices and (not value.strip() or "\0" in value):
+        raise ConfigError(f"{source}: {name} is {value!r}: give it a value, or leave it out.".removeprefix(": "))
     if isinstance(value, str) and declaration.type is not str:
         value = None if value == "none" and "none" not in declaration.choices else value
         value = Path(value) if value is not None and declaration.type in (Path, Path | None) else value
@@ -176,7 +207,20 @@ def to_table(config: TrainConfig) -> dict[str, Any]:
     """Return every setting in full as plain values, for a manifest, but not where the run is kept."""
     own = {name: getattr(config, name) for name in FIELDS if name not in _PLACE}
     table = {name: str(value) if isinstance(value, Path) else value for name, value in own.items()}
+    if config.weights is not None:
+        path, digest = weights_file(config.weights)
+        table["weights"] = f"{path}#{digest}"
     return {**table, **config.algorithm_object().settings()}
+
+
+def weights_file(weights: Path) -> tuple[Path, str]:
+    """Return the file that the setting names and a digest of its content: as it was written down, or else as it is."""
+    if written := _DIGEST.fullmatch(str(weights)):
+        return Path(written[1]), written[2]
+    try:
+        return weights, hashlib.sha256(weights.read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise ConfigError(f"The weights {weights} cannot be read: {error.strerror or error}.") from None
 
 
 def from_table(table: Mapping[str, Any], source: str, base: TrainConfig | None = None) -> TrainConfig:
@@ -227,7 +271,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"The config file {path} cannot be read: {error.strerror or error}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"The config file {path} is not valid TOML: {error}.") from None
 
 
@@ -245,17 +289,16 @@ def canonical(table: Mapping[str, Any]) -> dict[str, Any]:
     else:
         full = {**{name: option.default for name, option in means.items()}, **meaningful(full)}
         full["algorithm"] = Algorithm.parse(full["algorithm"]).name  # pc+f+s is pc+s+f
+    full["schedule_epochs"] = min(full["epochs"], full["schedule_epochs"])  # over which the rate falls
+    if "scheduler" in full:  # of a run in Python
+        del full["schedule_epochs"]
+    if full["weights"] is not None:
+        full["weights"] = weights_file(Path(full["weights"]))[1]
     if full["norm"] == "none":
         del full["affine"]
-    if full["select"] == "test":
+    if full["select"] != "validation":
         del full["validation"]
     return {name: value for name, value in full.items() if name not in _ELSEWHERE}
-
-
-def fingerprint(table: Mapping[str, Any]) -> str:
-    """Return a short hash that is the same for two tables exactly if one may resume what the other began."""
-    same = {name: value for name, value in canonical(table).items() if name != "epochs"}
-    return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def meaningful(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,25 +318,30 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def require_resumable(begun: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless ``now`` may resume the run begun. More epochs are fine if past rates stay true."""
+def require_resumable(
+    begun: Mapping[str, Any], now: Mapping[str, Any], spoken: Callable[[str], str] = flag
+) -> dict[str, Any]:
+    """Return the settings with which the run begun goes on; ConfigError unless it is the same run, or more of it.
+
+    Epochs and patience may be raised. The learning rate then keeps its schedule, unless ``now`` has another, which is
+    refused: past epochs would have had other rates. ``spoken`` says what a setting is called: a flag, or an argument.
+    """
+    if now["epochs"] > begun["epochs"] and now["schedule_epochs"] == begun["schedule_epochs"]:
+        now = {**now, "schedule_epochs": min(begun["epochs"], begun["schedule_epochs"])}
     before, after = canonical(begun), canonical(now)
-    for name in {**before, **after}:
-        if name != "epochs" and before.get(name) != after.get(name):
-            raise ConfigError(
-                f"{flag(name)} is {after.get(name)}, but this run was begun with {before.get(name)}: leave it out "
-                "to resume the run, or start another without --resume."
-            )
-    if after["epochs"] < before["epochs"]:
+    for name in ("algorithm", *before, *after):  # which brings other options with it
+        was, value = before.get(name), after.get(name)
+        if was == value or (name in RAISED and (value is None or (was is not None and value > was))):
+            continue
+        if name in RAISED:
+            raise ConfigError(f"{spoken(name)} is {value}, but this run was begun with {was}: it can only be raised.")
+        if name in _OTHER:
+            raise ConfigError(f"{_OTHER[name]} than this run was begun with: give the same, or start another run.")
         raise ConfigError(
-            f"--epochs is {after['epochs']}, but this run was begun with {before['epochs']}: it can only be raised."
+            f"{spoken(name)} is {value}, but this run was begun with {was}: leave it out to resume the run, or start "
+            f"another without {spoken('resume')}."
         )
-    planned = min(before["epochs"], before["schedule_epochs"])
-    if min(after["epochs"], after["schedule_epochs"]) != planned and "scheduler" not in after:
-        raise ConfigError(
-            f"--epochs cannot be raised from {before['epochs']} to {after['epochs']}: the learning rate was planned to "
-            f"fall over {planned} epochs, and past ones would have had other rates. Start another run instead."
-        )
+    return dict(now)
 
 
 def _known(name: str, source: str = "") -> Option:

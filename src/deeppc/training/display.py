@@ -18,8 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from deeppc.models import described
 from deeppc.training.callbacks import JsonLines
 from deeppc.training.events import BatchDone, Callback, Ended, EpochDone, Event, Finished, Note, Started
+from deeppc.training.interruption import heard_by
 
 DECADES = 8  # that a bar spans, from a node that has all the energy to one that has a 10^-8 of it
 BAR = 32  # characters of a full bar
@@ -40,10 +42,11 @@ def display(as_json: bool, console: Console | None = None) -> Iterator[Callback]
         yield Lines(console)
         return
     view = LiveView(console)
-    try:
-        yield view
-    finally:
-        view.stop()
+    with heard_by(view.say):
+        try:
+            yield view
+        finally:
+            view.stop()
 
 
 def progress_bars(console: Console, *columns: TextColumn) -> Progress:
@@ -66,15 +69,14 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._started: Started | None = None
-        self._best: float | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case Started():
-                self._started, self._best = event, None
+                self._started = event
                 self.say(_opening(event))
             case EpochDone() if self._started is not None:
-                self.say(self._line(self._started, event.metrics))
+                self.say(self._line(self._started, event))
             case Finished():
                 self.say(closing(event.result.table()))
             case Note():
@@ -83,20 +85,17 @@ class Lines:
     def say(self, text: str, style: str = "") -> None:
         self.console.print(Text(text, style=style), soft_wrap=True)
 
-    def _line(self, started: Started, metrics: Mapping[str, Any]) -> str:
-        metric, epochs = started.metric, started.epochs
+    def _line(self, started: Started, event: EpochDone) -> str:
+        metric, epochs, metrics = started.metric, started.epochs, event.metrics
         values = {part: metrics.get(f"{part}_{metric.name}") for part in ("train", "validation", "test")}
         scores = {part: value for part, value in values.items() if value is not None}
         if "test" in scores:
             scores.pop("validation", None)
-        chosen = list(scores.values())[-1]
-        mark = ""
-        if len(scores) > 1 and metric.better(chosen, self._best):
-            self._best, mark = chosen, "  best so far"
+        best = event.selected and len(scores) > 1 and started.settings.get("select") != "last"
         said = "  ".join(f"{part} {metric.text(value)}" for part, value in scores.items())
         return (
             f"epoch {metrics['epoch']:>{len(str(epochs))}}/{epochs}  {said}  "
-            f"energy {sum(metrics['energy'].values()):.3g}  {metrics['seconds']:.1f} s{mark}"
+            f"energy {sum(metrics['energy'].values()):.3g}  {metrics['seconds']:.1f} s{'  best so far' if best else ''}"
         )
 
 
@@ -190,7 +189,7 @@ def _value(metric: str, value: float) -> str:
 
 def _opening(event: Started) -> str:
     settings = event.settings
-    network = settings["model"] + (f" at width {settings['width']:g}" if "width" in settings else "")
+    network = described(settings["model"], settings["width"]) if "width" in settings else settings["model"]
     lines = [
         event.dataset,
         f"{network}: {event.parameters:,} parameters; {settings['algorithm']}, seed {settings.get('seed')}, "

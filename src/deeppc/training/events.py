@@ -43,9 +43,10 @@ class BatchDone:
 
 @dataclass(frozen=True)
 class EpochDone:
-    """``metrics`` is the line that ``metrics.jsonl`` got."""
+    """``metrics`` is the line that ``metrics.jsonl`` got; ``selected``: the weights of this epoch are kept by now."""
 
     metrics: dict[str, Any]
+    selected: bool = False
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@ RETRY_AFTER = 5.0  # seconds until a job is tried again that raised Retry
 SAVING = 60.0  # seconds that a worker has to save and end
 ATTEMPTS = 2  # at a job whose worker dies
 THREADS = "OMP_NUM_THREADS"
+HEARD = (
+    f"Stopping: the workers have {SAVING:g} seconds to save. Ctrl-C again stops now, and what came after their last "
+    "checkpoints is lost."
+)
 
 T = TypeVar("T")
 Send = Callable[[Any], None]
@@ -137,7 +141,7 @@ class Pool:
 
     def run_in_workers(self, processes: int) -> None:
         processes = min(processes, len(self.jobs))
-        with Interruption() as interruption:
+        with Interruption(HEARD) as interruption:
             try:
                 while self._waiting or any(worker.job for worker in self._workers):
                     if interruption.signal is not None:
@@ -241,9 +245,23 @@ def _start(function: Callable[..., Any]) -> Worker:
     context = multiprocessing.get_context("spawn")  # a forked torch may hang in its thread pool
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(function, theirs), daemon=True)
-    process.start()
+    with _no_ctrl_c():
+        process.start()
     theirs.close()
     return Worker(process, ours)
+
+
+@contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Let processes that start meanwhile never hear Ctrl-C, not even while they import: the parent passes it on."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(function: Callable[..., Any], pipe: Connection) -> None:
@@ -252,7 +270,7 @@ def _work(function: Callable[..., Any], pipe: Connection) -> None:
 
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that `finally` clauses run
     if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C is for the parent, which passes it on
+        os.setsid()  # a closed terminal is for the parent, too
     threading.Thread(target=_end_with_parent, daemon=True).start()
     memory.keep()
 

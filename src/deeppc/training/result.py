@@ -56,6 +56,7 @@ def read_result(folder: RunFolder) -> RunResult | None:
     if folder.status != "finished":
         return None
     table = folder.result()
+    folder.require_own_result()
     metric = table.get("metric", "accuracy")
     value = table.get(f"validation_{metric}")
     return RunResult(

@@ -68,22 +68,24 @@ METRICS = {
     "values": Metric(("mse",), False, _squared_error, lambda outputs, targets: [_squared_error(outputs, targets)]),
 }
 ACCURACY = METRICS["classes"]
+_FEW = Metric(("accuracy",), True, _correct, lambda outputs, labels: [_correct(outputs, labels)])  # no top 5 of 5
 
 
-def metric_for(targets: Tensor, kind: str = "auto") -> Metric:
+def metric_for(targets: Tensor, kind: str = "auto", outputs: int = 10) -> Metric:
     """Return the metric that fits: accuracy for class indices and for distributions over classes, or else the MSE.
 
-    ``kind`` may say instead what targets are: ``classes``, ``soft labels`` or ``values``.
+    ``kind`` may say instead what targets are: ``classes``, ``soft labels`` or ``values``. ``outputs`` is how many
+    numbers the network answers with: the correct class is among the best five of six, or more.
     """
     if kind in METRICS:
         if targets.is_floating_point() == (kind == "classes") or (kind == "soft labels" and targets.dim() != 2):
             shape = f"{targets.dtype} of the shape {tuple(targets.shape)}"
             raise ConfigError(f"targets are called {kind!r}, but are {shape}: leave it out, or name what they are.")
-        return METRICS[kind]
+        return _FEW if kind == "classes" and outputs < 6 else METRICS[kind]
     if kind != "auto":
-        raise ConfigError(f"unknown kind of targets {kind!r}: {nearest(kind, ['auto', *METRICS])}")
+        raise ConfigError(f"unknown kind of targets {kind!r}: {nearest(str(kind), ['auto', *METRICS])}")
     if not targets.is_floating_point():
-        return METRICS["classes"]
+        return _FEW if outputs < 6 else METRICS["classes"]
     distribution = (
         targets.dim() == 2
         and targets.shape[1] > 1
@@ -110,14 +112,22 @@ class Sums:
             "batches": torch.zeros((), dtype=torch.int64, device=device),
         }
 
-    def add(self, outputs: Tensor, targets: Tensor, energy: Mapping[str, Tensor]) -> Tensor:
-        """Take in a batch. Returns its energies as one tensor (nodes,)."""
-        stacked = torch.stack([energy[v].to(self.tensors["energy"]) for v in self.nodes])
-        self.tensors["samples"] += len(targets)
-        self.tensors["score"] += self.metric.running(outputs, targets)
-        self.tensors["energy"] += stacked
+    def add(
+        self,
+        outputs: Tensor,
+        targets: Tensor,
+        energy: Mapping[str, Tensor],
+        total: Callable[[Tensor], Tensor] = lambda part: part,
+    ) -> Tensor:
+        """Take in a batch, or a part of it that ``total`` adds to the others'. Returns its energies, (nodes,)."""
+        like = self.tensors["energy"]
+        score = self.metric.running(outputs, targets).to(like)
+        batch = total(torch.stack([*(energy[v].to(like) for v in self.nodes), score, like.new_full((), len(targets))]))
+        self.tensors["samples"] += batch[-1].to(torch.int64)
+        self.tensors["score"] += batch[-2]
+        self.tensors["energy"] += batch[:-2]
         self.tensors["batches"] += 1
-        return stacked
+        return batch[:-2]
 
     def value(self) -> float:
         """Return the metric over the samples so far."""
@@ -136,18 +146,28 @@ class Sums:
 
 
 def evaluate(
-    net: Graph, batches: Source, metric: Metric = ACCURACY, between: Callable[[], None] = lambda: None
+    net: Graph,
+    batches: Source,
+    metric: Metric = ACCURACY,
+    between: Callable[[], None] = lambda: None,
+    total: Callable[[Tensor], Tensor] = lambda part: part,
 ) -> dict[str, float]:
-    """Return the metric's values over all the batches, the last smaller one included."""
+    """Return the metric's values over all the batches, the last smaller one included.
+
+    ``total`` adds the sums of other workers to those of ours, where each has a part of every batch.
+    """
     totals, samples = [0.0] * len(metric.names), 0
     net.eval()
     try:
         with torch.no_grad():
             for inputs, targets in batches.epoch(0):
                 between()
-                for i, total in enumerate(metric.totals(net(inputs), targets)):
-                    totals[i] += total.item()
+                if not len(targets):
+                    continue
+                for i, value in enumerate(metric.totals(net(inputs), targets)):
+                    totals[i] += value.item()
                 samples += len(targets)
     finally:
         net.train()
-    return {name: total / samples for name, total in zip(metric.names, totals, strict=True)}
+    *sums, count = total(torch.tensor([*totals, samples], dtype=torch.float64)).tolist()
+    return {name: value / count for name, value in zip(metric.names, sums, strict=True)}

@@ -6,15 +6,19 @@ resumes at any batch; a ``DataLoader`` can only be asked for a whole epoch.
 
 from __future__ import annotations
 
+import copy
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
+from numpy import ndarray
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
 from deeppc.data import Batches, Dataset, Split, from_tensors, holdout
+from deeppc.data.batches import part_of
 from deeppc.errors import DataError
 
 PARTS = ("train", "validation", "test")
@@ -28,6 +32,7 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]: ...
+    def shard(self, number: int, of: int) -> Source: ...
 
 
 class Loader:
@@ -35,6 +40,7 @@ class Loader:
 
     def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
         self._loader, self._device = loader, device
+        self._part, self._parts = 0, 1
         self.generator: torch.Generator | None = loader.generator
         try:
             self._count = len(loader)
@@ -52,7 +58,7 @@ class Loader:
         if hasattr(self._loader.sampler, "set_epoch"):
             self._loader.sampler.set_epoch(epoch)
         for index, batch in enumerate(self._loader):
-            if not _is_pair(batch):
+            if not _is_pair(batch) or not all(isinstance(part, Tensor) for part in batch):
                 kind = type(batch).__name__
                 raise DataError(f"The DataLoader gives {kind}: expected pairs of tensors (inputs, targets).")
             targets = batch[1].unsqueeze(1) if batch[1].is_floating_point() and batch[1].dim() == 1 else batch[1]
@@ -60,18 +66,42 @@ class Loader:
                 shape = tuple(targets.shape)
                 raise DataError(f"The DataLoader gives class indices of the shape {shape}: expected (batch,).")
             if index >= start:
-                yield batch[0].to(self._device), targets.to(self._device)
+                mine = part_of(len(targets), self._part, self._parts)
+                yield batch[0][mine].to(self._device), targets[mine].to(self._device)
+
+    def shard(self, number: int, of: int) -> Loader:
+        """Return the part of worker ``number`` of ``of``.
+
+        A ``DistributedSampler`` has divided the samples already. Of batches that come in order each worker takes its
+        part. Any other sampler might give each worker another order.
+        """
+        if isinstance(self._loader.sampler, DistributedSampler):
+            return self
+        if not isinstance(self._loader.sampler, SequentialSampler):
+            raise DataError(
+                "Several workers would each draw an order of their own from this DataLoader: give it a "
+                "torch.utils.data.DistributedSampler, or give tensors or a Dataset instead."
+            )
+        part = copy.copy(self)
+        part._part, part._parts = number, of
+        return part
 
 
 @dataclass(frozen=True)
 class Sources:
-    """``exact``: training batches are addressed by (epoch, batch)."""
+    """``exact``: training batches are addressed by (epoch, batch). ``identity``: a digest of the data, if they are."""
 
     train: Source
     validation: Source | None
     test: Source | None
     description: str
     exact: bool = True
+    identity: str | None = None
+
+    def shard(self, number: int, of: int) -> Sources:
+        """Return the part of worker ``number`` of ``of``."""
+        validation, test = (None if part is None else part.shard(number, of) for part in (self.validation, self.test))
+        return replace(self, train=self.train.shard(number, of), validation=validation, test=test)
 
 
 def sources_of(
@@ -105,6 +135,7 @@ def sources_of(
         in_order(held_out) if held_out is not None else None,
         in_order(dataset.test),
         str(dataset),
+        identity=_identity(dataset.train, dataset.test),
     )
     if not parts or "test" in parts:
         return sources
@@ -126,11 +157,22 @@ def first_batch(source: Source) -> tuple[Tensor, Tensor]:
             generator.set_state(state)
 
 
+def _identity(*splits: Split) -> str:
+    """A digest of sizes, types and values; of a large tensor a million values, evenly spread, must do."""
+    digest = hashlib.sha256()
+    for tensor in (tensor for split in splits for tensor in (split.images, split.labels)):
+        digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+        values = tensor.detach().flatten()[:: max(1, tensor.numel() >> 20)]
+        digest.update(values.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
 def _of_tensors(data: Any, parts: Mapping[str, Any]) -> tuple[Dataset, Split | None]:
     """Return the data set, and the validation part if there is one. Without a test part, its test split is no use."""
     if not all(_is_pair(part) for part in parts.values()):
         raise DataError(_expected(data))
-    given = {name: from_tensors(parts["train"], pair) for name, pair in parts.items()}  # each fits the first
+    pairs = {name: _as_tensors(pair) for name, pair in parts.items()}
+    given = {name: from_tensors(pairs["train"], pair) for name, pair in pairs.items()}  # each fits the first
     return given.get("test", given["train"]), given["validation"].test if "validation" in given else None
 
 
@@ -148,7 +190,15 @@ def _parts(data: Any) -> dict[str, Any]:
 
 
 def _is_pair(part: Any) -> bool:
-    return isinstance(part, tuple | list) and len(part) == 2 and all(isinstance(t, Tensor) for t in part)
+    return isinstance(part, tuple | list) and len(part) == 2 and all(isinstance(t, Tensor | ndarray) for t in part)
+
+
+def _as_tensors(pair: Any) -> tuple[Tensor, Tensor]:
+    """Numpy arrays are taken as they are, without a copy."""
+    try:
+        return torch.as_tensor(pair[0]), torch.as_tensor(pair[1])
+    except (TypeError, ValueError) as error:
+        raise DataError(f"The data cannot become tensors: {error}.") from error
 
 
 def _expected(data: Any) -> str:

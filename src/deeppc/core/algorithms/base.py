@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from deeppc.core.batch import Batch
+    from deeppc.core.batch import Batch, Workers
     from deeppc.core.graph import Graph
     from deeppc.core.state import Observer, Work
 
@@ -43,16 +43,18 @@ if TYPE_CHECKING:
 class Result:
     """Outcome of one batch.
 
-    ``logits``  the feed-forward output, (batch, classes) or the target's shape, without a graph.
+    ``logits``  the feed-forward output, (batch, classes) or the target's shape, without a graph; several by name.
     ``energy``  per node: ``1/2 |error|^2`` that its weights learnt from, mean over the batch (for cross-entropy, the
                 output's cross-entropy; for bp, the error that backprop carries, in float32's range: below 1e-38
                 it is 0). 0 where no energy came.
     ``work``    per node: predictions, pull-backs, weight gradients.
+    ``loss``    energy of the feed-forward output and its target, mean over the batch: what backprop would descend.
     """
 
-    logits: Tensor
+    logits: Any
     energy: dict[str, Tensor]
     work: Work
+    loss: Tensor
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Algorithm(ABC):
     suffixes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # fields that +s etc. set; they are no options then
     searched: ClassVar[Mapping[str, str]] = {}  # search spaces of training settings that depend on the family (lr_w)
     updates_weights: ClassVar[bool] = False  # whether run() steps the optimiser itself
+    second_order: ClassVar[bool] = False  # whether modules are differentiated twice, which compiled ones cannot be
 
     loss: Literal["squared_error", "cross_entropy"] = option("squared_error", "Energy of the output node.")
 
@@ -100,8 +103,8 @@ class Algorithm(ABC):
 
     def __post_init__(self) -> None:
         for name, declaration in declared(type(self)).items():
-            value = getattr(self, name)
-            declaration.check(value)
+            value = declaration.check(getattr(self, name))
+            object.__setattr__(self, name, value)  # a plain number, if it was numpy's
             if value != declaration.default and not _hold(declaration.needs, self):
                 suffix = [s for s, fields in self.suffixes.items() if fields.items() >= declaration.needs.items()]
                 add = f"add +{suffix[0]}, or leave {name} out" if suffix else f"leave {name} out"
@@ -126,41 +129,87 @@ class Algorithm(ABC):
         values = {name: getattr(self, name) for fields in self.suffixes.values() for name in fields}
         return {name: getattr(v, "__name__", type(v).__name__) for name, v in values.items() if callable(v)}
 
-    def gradients(self, net: Graph, inputs: Tensor, targets: Tensor, *, observe: Observer | None = None) -> Result:
+    @property
+    def rounds(self) -> int:
+        """How often :meth:`step` is taken on a batch. Its result is that of the first, with the work of all."""
+        return 1
+
+    def gradients(
+        self,
+        net: Graph,
+        inputs: Any,
+        targets: Any,
+        *,
+        sample_weights: Tensor | None = None,
+        observe: Observer | None = None,
+    ) -> Result:
         """Add this batch's weight gradients (mean over the batch) to ``.grad``. Not for ipc, which moves weights.
 
-        ``targets`` are class indices (batch,), or floats of the output's shape. Nodes that no energy reached get no
-        gradient. ``observe(t, state)`` is called before each inference step and after the last (never for bp); tensors
-        of the state change in place later, so it clones what it keeps.
+        ``targets`` are class indices (batch,), or floats of the output's shape. A network with several inputs or
+        outputs takes dicts by name, or tuples. ``sample_weights`` (batch,) multiply each sample's gradient. Nodes that
+        no energy reached get no gradient, and an ``UntaughtWarning`` names them. ``observe(t, state)`` is called before
+        each inference step and after the last (never for bp); tensors of the state change in place later, so it clones
+        what it keeps.
         """
         if self.updates_weights:
             raise ValueError(f"{self.family} changes weights at every step: call step(net, inputs, targets, optimizer)")
-        return self._run(net, inputs, targets, None, observe)
+        return self._run(net, inputs, targets, None, observe, sample_weights)
 
     def step(
-        self, net: Graph, inputs: Tensor, targets: Tensor, optimizer: Optimizer, *, observe: Observer | None = None
+        self,
+        net: Graph,
+        inputs: Any,
+        targets: Any,
+        optimizer: Optimizer,
+        *,
+        sample_weights: Tensor | None = None,
+        observe: Observer | None = None,
+        workers: Workers | None = None,
     ) -> Result:
-        """Take one whole training step with any torch optimiser (ipc steps it T times).
+        """Take one whole training step with any torch optimiser but LBFGS (ipc steps it T times).
 
         Weights whose node has no error yet have ``grad = None``: no decay, no moment of the optimiser touches them.
         The rest is as for :meth:`gradients`, but that ipc calls ``observe`` before each inference step only.
+        ``workers`` are other processes that take the same step with other samples of the same batch (see
+        :mod:`deeppc.training.distributed`); energies and loss of the result are then our parts of the batch's.
         """
-        result = self._run(net, inputs, targets, optimizer, observe)
-        if not self.updates_weights:
-            optimizer.step()
-        return result
+        if optimizer is None:
+            raise TypeError("optimizer is None, but must be a torch optimiser: to fill .grad only, call gradients()")
+
+        def once() -> Result:
+            result = self._run(net, inputs, targets, optimizer, observe, sample_weights, workers)
+            if not self.updates_weights:
+                if workers is not None:
+                    workers.wait()
+                optimizer.step()
+            return result
+
+        first = once()
+        for _ in range(self.rounds - 1):
+            first.work.add(once().work)
+        return first
 
     def _run(
-        self, net: Graph, inputs: Tensor, targets: Tensor, optimizer: Optimizer | None, observe: Observer | None
+        self,
+        net: Graph,
+        inputs: Any,
+        targets: Any,
+        optimizer: Optimizer | None,
+        observe: Observer | None,
+        sample_weights: Tensor | None,
+        workers: Workers | None = None,
     ) -> Result:
         import torch
 
         from deeppc.core.batch import Batch
 
-        batch = Batch(net, inputs, targets, self.loss, optimizer, observe)
+        batch = Batch(net, inputs, targets, self.loss, optimizer, observe, sample_weights, workers)
         with torch.no_grad():
             self.run(batch)
-            return batch.result()
+            result = batch.result()
+        if steps := self.steps(net):
+            batch.warn_of_untaught(steps)
+        return result
 
 
 FAMILIES: dict[str, type[Algorithm]] = {}
@@ -199,6 +248,7 @@ def known_options() -> dict[str, Option]:
 
 def options_for(spec: str) -> dict[str, Option]:
     """Return the options that mean something for the algorithm named ``spec``, by name."""
+    _require_text(spec)
     return dict(_options_for(spec))
 
 
@@ -208,7 +258,7 @@ def describe() -> str:
     for family in FAMILIES.values():
         for suffix, fields in family.suffixes.items():
             name, value = next(iter(fields.items()))
-            words[suffix] = value if isinstance(value, str) else declared(family)[name].help.split(":")[0]
+            words[suffix] = f"{value} {name}" if isinstance(value, str) else declared(family)[name].help.split(":")[0]
     return ", ".join(FAMILIES) + ", with " + ", ".join(f"+{suffix} {word}" for suffix, word in words.items())
 
 
@@ -232,6 +282,7 @@ def _own_options(family: type[Algorithm]) -> dict[str, Option]:
 
 def _read(spec: str) -> tuple[type[Algorithm], dict[str, Any]]:
     """Split a name into its family and the fields that its suffixes set."""
+    _require_text(spec)
     name, *suffixes = spec.replace(" ", "").lower().split("+")
     every = dict.fromkeys(s for family in FAMILIES.values() for s in family.suffixes)
     if name not in FAMILIES or len(set(suffixes)) < len(suffixes) or not set(suffixes) <= every.keys():
@@ -248,6 +299,11 @@ def _read(spec: str) -> tuple[type[Algorithm], dict[str, Any]]:
             raise ValueError(f"{spec!r} sets {', '.join(twice)} twice: choose one of {rivals}")
         fields.update(added)
     return family, fields
+
+
+def _require_text(spec: object) -> None:
+    if not isinstance(spec, str):
+        raise TypeError(f"an algorithm is named by text, e.g. 'pc+s+f', not by {spec!r}")
 
 
 def _hold(needs: Mapping[str, Any], algorithm: Algorithm) -> bool:

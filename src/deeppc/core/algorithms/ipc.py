@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from deeppc.core.algorithms.base import register
@@ -16,6 +17,8 @@ from deeppc.core.algorithms.inferring import NUDGING, PRECISION, Inferring
 
 if TYPE_CHECKING:
     from deeppc.core.batch import Batch
+    from deeppc.core.graph import Graph
+    from deeppc.core.wave import Wave
 
 
 @register
@@ -27,10 +30,15 @@ class IPC(Inferring):
     suffixes: ClassVar[Mapping[str, Mapping[str, Any]]] = {**PRECISION, **NUDGING}
     updates_weights: ClassVar[bool] = True
 
+    def wave(self, net: Graph) -> Wave:
+        """As for PC, but no unit is below 2^-60: where weights have changed, errors are as large as that makes them."""
+        return super().wave(net).coarse()
+
     def run(self, batch: Batch) -> None:
         net, T = batch.net, self.steps(batch.net)
         state = self.begin(batch)
-        descent = self.descent(state, T)
+        descent = self.descent(state)
+        precisions = {v: [p for p in energy.parameters() if p.requires_grad] for v, energy in state.energy.items()}
         for t in range(T):
             if batch.observe is not None:
                 batch.observe(t, state)
@@ -39,15 +47,7 @@ class IPC(Inferring):
                 descent.stop()  # activities are not read any more: in the last step only weights learn
             learnt = []
             for v in reversed(list(net.nodes)):
-                state.forget(v)
-                parents = descent.moving_parents(v, t)
-                pi = self.pi(t, net.arrival[v], T) if batch.parameters[v] else 0.0
-                if descent.send(v, t) and not state.at_rest(v) and (parents or descent.receive(v, t) or pi):
-                    eps = state.error(v)
-                    pulls = batch.learn(v, eps, parents=parents, pi=pi)
-                    descent.push(v, t, eps, parents, pulls)
-                    del eps  # before the next one is made
-                    if pi:
-                        learnt.append(v)
-                descent.move(v)
+                pi = self.pi(t, net.arrival[v], T) if batch.parameters[v] or precisions[v] else 0.0
+                if descent.turn(v, t, partial(batch.learn, pi=pi), learns=bool(pi)) and pi:
+                    learnt.append(v)
             batch.update(learnt)

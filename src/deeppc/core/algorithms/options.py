@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
+_WORDS |= {types.NoneType: "None"}
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,7 @@ class Option:
             return " or ".join(map(str, self.choices))
         limits = [("at least", self.least), ("above", self.above), ("at most", self.most)]
         bounds = " and ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
-        words = {**_WORDS, types.NoneType: "None"}
-        first, *others = [words.get(arm, "a function") for arm in _arms(self.type)]
+        first, *others = [_WORDS.get(arm) or _name(arm) for arm in _arms(self.type)]
         return " or ".join([f"{first} {bounds}".rstrip(), *others])
 
     def check(self, value: Any) -> Any:
@@ -65,7 +66,15 @@ class Option:
         for arm in _arms(self.type):
             if _fits(value, arm) and (not isinstance(value, Real) or self._in_range(float(value))):
                 return float(value) if arm is float else int(value) if arm is int else value
-        raise ValueError(f"{self.name} is {value!r}{': choose' if self.choices else ', but must be'} {self.expected}")
+        raise ValueError(self.refusal(value))
+
+    def fits(self, value: Any) -> bool:
+        """Whether ``value`` is of the option's type, in its range or not."""
+        return any(_fits(value, arm) for arm in _arms(self.type))
+
+    def refusal(self, value: Any) -> str:
+        """Say of a value that does not fit what would."""
+        return f"{self.name} is {_shown(value)}{': choose' if self.choices else ', but must be'} {self.expected}"
 
     def _in_range(self, value: float) -> bool:
         least = self.least is None or value >= self.least
@@ -96,10 +105,34 @@ def _arms(hint: Any) -> tuple[Any, ...]:
 
 
 def _fits(value: Any, arm: Any) -> bool:
-    """Whether ``value`` is of the type ``arm``. A bool is no number, text is no bool."""
-    if typing.get_origin(arm) is Literal:
-        return isinstance(value, str) and value in typing.get_args(arm)
-    if typing.get_origin(arm) is collections.abc.Callable:
+    """Whether ``value`` is of the type ``arm``, and so are its elements. A bool is no number, text is no bool."""
+    origin, inner = typing.get_origin(arm), typing.get_args(arm)
+    if arm is Any:
+        return True
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is collections.abc.Callable:
         return callable(value)
-    kind = {float: Real, int: Integral}.get(arm, arm)
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(value, each) for each in inner)
+    if origin is tuple and ... not in inner:
+        return isinstance(value, tuple | list) and len(value) == len(inner) and all(map(_fits, value, inner))
+    if origin in (tuple, collections.abc.Sequence):
+        return isinstance(value, tuple | list) and all(_fits(item, inner[0]) for item in value)
+    if origin is collections.abc.Mapping:
+        return isinstance(value, Mapping) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())
+    kind = {float: Real, int: Integral}.get(arm, origin or arm)
     return isinstance(value, kind) and (arm is bool or not isinstance(value, bool))
+
+
+def _name(arm: Any) -> str:
+    """A type in words: ``a function``, ``a Tensor``, ``a tuple[Tensor, Tensor]``."""
+    if typing.get_origin(arm) is collections.abc.Callable:
+        return "a function"
+    return f"a {re.sub(r'[a-z_]+[.]', '', str(arm) if typing.get_args(arm) else arm.__name__)}"
+
+
+def _shown(value: Any) -> str:
+    """A value, or what kind of thing it is if that takes more than a line."""
+    text = repr(value)
+    return text if len(text) < 60 and "\n" not in text else f"a {type(value).__name__}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from deeppc.core.algorithms.base import register
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from deeppc.core.batch import Batch
+    from deeppc.core.energies import Energy
+    from deeppc.core.graph import Graph
+    from deeppc.core.inference import Descent
+    from deeppc.core.state import State
+    from deeppc.core.wave import Wave
 
 WITH_F = {"forward": True}
+WITH_S = PRECISION["s"]
 
 
 @register
@@ -54,43 +60,112 @@ class PC(Inferring):
         needs=WITH_F,
     )
 
+    strides: int | None = option(
+        None,
+        "With +s, take so many steps in place of all that follow the spikes: in time linear in depth. None: exact.",
+        least=1,
+        needs=WITH_S,
+    )
+    tolerance: float | None = option(
+        None,
+        "With +s, take as few strides as leave each layer's gradient a relative error of about this much. None: exact.",
+        above=0,
+        most=1,
+        needs=WITH_S,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.strides is None and self.tolerance is None:
+            return
+        if self.strides is not None and self.tolerance is not None:
+            raise ValueError("the number of strides follows from the tolerance: leave one of them out")
+        if self.momentum_x or self.optimizer_x != "sgd" or self.precision_on != "energy":
+            raise ValueError(
+                "strides stand for plain SGD: leave momentum_x, optimizer_x and precision_on out, or strides"
+            )
+        if self.lr_x >= 1:
+            raise ValueError(f"strides need lr_x below 1, not {self.lr_x}: activities must fall back after the spike")
+
+    def wave(self, net: Graph) -> Wave:
+        known = super().wave(net)
+        if self.free_steps:  # what moves then is not estimated
+            return replace(known.coarse(), amplitudes={})
+        from_start = self.forward and self.presynaptic == "initial" and self.forward_last is None
+        return known if from_start else replace(known, behind=1.0)  # weights learn through the relaxed state
+
+    def steps(self, net: Graph) -> int:
+        return self.horizon(net) + (self._strides(net) or 0)
+
+    def _strides(self, net: Graph) -> int | None:
+        """How many strides to take; None: all steps as they are."""
+        from deeppc.core.strides import enough
+
+        if self.tolerance is None:
+            return self.strides
+        return enough(net, self.lr_x, self.alpha, self.horizon(net), self.tolerance)
+
+    def require_fit(self, net: Graph, energies: Mapping[str, Energy]) -> None:
+        from deeppc.core.strides import require_sound
+
+        super().require_fit(net, energies)
+        if self._strides(net) is not None:
+            require_sound(net, energies)
+        if self.free_steps and not all(energy.canonical for energy in energies.values()):
+            raise ValueError("free_steps needs energies that depend on x - mu alone: leave it out, or the energy")
+
+    def descent(self, state: State) -> Descent:
+        from deeppc.core.strides import Strides
+
+        strides = self._strides(state.net)
+        if strides is None:
+            return super().descent(state)
+        return Strides(state, self.lr_x, self.alpha, self.horizon(state.net), strides)
+
     def run(self, batch: Batch) -> None:
-        from deeppc.core.inference import infer
+        from deeppc.core.inference import relax
         from deeppc.core.state import Prediction
 
-        net, T = batch.net, self.steps(batch.net)
+        net = batch.net
         forward = [v for v in net.nodes if self.forward and net.arrival[v] < (self.forward_last or math.inf)]
         from_start = forward if self.presynaptic == "initial" and not self.free_steps else []
 
         def learn_from_start(v: str) -> None:
             """Forward update through the initial prediction of ``v``, kept since, or made anew if there are weights."""
-            if v in from_start and v in state.d:
+            if v in from_start and state.moved(v):
                 prediction = state.initial(v) if batch.parameters[v] else Prediction(state.mu0[v], {})
-                batch.learn(v, state.d[v], prediction)
+                batch.learn(v, state.error_from_start(v), prediction)
 
         state = self.begin(batch, keep=from_start)
-        infer(self.descent(state, T), T, observe=batch.observe, relaxed=learn_from_start if from_start else None)
+        relax(
+            self.descent(state),
+            self.steps(net),
+            observe=batch.observe,
+            relaxed=learn_from_start if from_start else None,
+        )
 
         relaxed = state.d
         origin: dict[str, Tensor] = {}
         if self.free_steps:
             state.move_all({v: d.clone() for v, d in relaxed.items()})  # what moves now are copies
-            infer(self.free_descent(state), self.free_steps)
+            relax(self.free_descent(state), self.free_steps)
             origin = state.d
             if self.presynaptic == "initial":
                 _forward_update(batch, forward, relaxed, origin)
             state.move_all(relaxed)
         if self.presynaptic == "relaxed":
             _forward_update(batch, forward, relaxed, origin)
-        _standard_rule(batch, [v for v in net.nodes if v not in forward])
+        standard_rule(batch, [v for v in net.nodes if v not in forward])
 
 
-def _standard_rule(batch: Batch, nodes: Iterable[str]) -> None:
+def standard_rule(batch: Batch, nodes: Iterable[str]) -> None:
     """Learn from the errors at the present state, which is the relaxed one."""
     for v in nodes:
         prediction = batch.state.predict(v, moving_statistics=True)
-        if not batch.state.at_rest(v):
-            batch.learn(v, batch.state.error(v), prediction)
+        eps = None if batch.state.at_rest(v) else batch.state.error(v)
+        batch.state.kept.pop(v, None)  # needed no more
+        if eps is not None:
+            batch.learn(v, eps, prediction)
 
 
 def _forward_update(
@@ -99,6 +174,7 @@ def _forward_update(
     """Learn from how far nodes moved, from the deviations ``origin`` to ``relaxed``, through the present state."""
     for v in nodes:
         prediction = batch.state.predict(v, moving_statistics=True)
-        eps = relaxed.get(v, 0) - origin[v] if v in origin else relaxed.get(v)
-        if eps is not None:
-            batch.learn(v, eps, prediction)
+        if v in origin:
+            batch.learn(v, batch.state.energy[v].weigh(relaxed.get(v, 0) - origin[v]), prediction)
+        elif batch.state.moved(v):
+            batch.learn(v, batch.state.error_from_start(v), prediction)

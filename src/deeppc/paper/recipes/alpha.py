@@ -18,8 +18,7 @@ from typing import Any
 from deeppc.paper.matrix import Entry, Matrix
 from deeppc.paper.recipe import Cell, Evidence, Recipe, accuracies, cell, dot_plots
 from deeppc.paper.scales import Scale
-from deeppc.report.tables import number
-from deeppc.training.config import TrainConfig
+from deeppc.paper.work import held_out, relative_cost
 
 ALPHAS = (0.0, 0.001, 0.01, 0.05)
 RATES: dict[str, Any] = {"lr_x": 0.5, "lr_w": 1e-3, "momentum_x": 0.0, "T": None}
@@ -57,31 +56,10 @@ def _work(evidence: Evidence) -> Matrix:
 
 def epochs_until(goal: float, metrics: Sequence[Mapping[str, Any]]) -> float | None:
     """Epochs until the accuracy on held-out images is ``goal``, between two epochs on a straight line; or None."""
-    curve = [(0.0, 0.0)]
-    for line in metrics:
-        value = line.get("test_accuracy", line.get("validation_accuracy"))  # of the one that selects
-        curve.append((float(line["epoch"]), number(value)))
-    for (e0, a0), (e1, a1) in pairwise(curve):
+    for (e0, a0), (e1, a1) in pairwise([(0.0, 0.0), *held_out(metrics)]):
         if a1 >= goal:
             return e0 + (e1 - e0) * (goal - a0) / (a1 - a0)
     return None
-
-
-def relative_cost(config: TrainConfig) -> float:
-    """Return the multiply-adds of a step relative to a backprop step."""
-    import torch
-
-    from deeppc.core.algorithms import Algorithm
-    from deeppc.diagnostics.work import multiply_adds, step_cost
-    from deeppc.models import build
-
-    net = build(config.model, width=config.width)
-    images, labels = torch.zeros(1, 3, 32, 32), torch.zeros(1, dtype=torch.long)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
-    macs = multiply_adds(net, images)
-    steps = [Algorithm.parse("bp"), config.algorithm_object()]
-    backprop, ours = (step_cost(step.step(net, images, labels, optimizer).work, macs) for step in steps)
-    return ours / backprop
 
 
 RECIPE = Recipe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from markupsafe import Markup
 
 from deeppc.report.tables import plain
 
+INVALID = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 DEEPEST = 4  # mappings within mappings that are still spelt out
 
 
@@ -21,9 +23,9 @@ def render(template: str, **content: Any) -> str:
     (pairs of words and good, warn, bad or ""), ``numbers`` (a mapping, shown as cards) and ``sections``, pairs of a
     heading and its blocks: a string is a paragraph, a mapping a list of facts, and there are
     :class:`~deeppc.report.pages.Picture`, :class:`~deeppc.report.tables.Table` and ``Markup``. Only ``title`` and
-    ``sections`` are required.
+    ``sections`` are required. Characters that neither HTML nor XML may hold become a question mark in a diamond.
     """
-    return _ENVIRONMENT.get_template(template).render(content)
+    return INVALID.sub("�", _ENVIRONMENT.get_template(template).render(content))
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

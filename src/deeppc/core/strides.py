@@ -1,0 +1,99 @@
+"""Strides: spiking predictive coding in time linear in depth.
+
+In a balanced graph the front of the wave does not depend on ``alpha``. A node ``v`` that the wave reaches at step
+``a`` has the deviation ``e_v`` then, spikes, falls back to ``d_v = (1 - lr) e_v``, and relaxes for the
+``n = T - 1 - a`` steps that are left, at the small rate ``lr alpha``. So the wave runs with precision 0 off the spike,
+at the cost of backprop, and K strides stand for all that follows. Each takes the K-th part of the sum of a node's
+errors over those steps:
+
+1. *To first order in alpha* the state that they are taken in stands still, but for the very first, in which the
+   parents have ``e_p`` and not yet ``(1 - lr) e_p``, and the prediction of ``v`` has moved 1 / (1 - lr) times as far.
+   The sum is
+
+       n d_v - (n - 1 + 1 / (1 - lr)) (mu_v - mu0_v)
+
+2. *To second order* a node moves meanwhile. On the average over the stride it has made half of its own step
+   ``-lr (pi eps_v - pulls of its successors)``, and half of what its error does to its prediction through the parents,
+   ``-lr pi J J^T eps_v``. The former is known when its turn comes, because successors come first. The latter is taken
+   by its size, ``|J^T eps|^2 / |eps|^2`` of the error. What the parents' own errors add is left out.
+
+What is left is bounded in docs/method.md, and falls with K.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from deeppc.core import reuse
+from deeppc.core.energies import Energy
+from deeppc.core.graph import Graph
+from deeppc.core.inference import Descent
+from deeppc.core.state import Scale, State
+
+STEEP = 0.6  # of lr_x: above it the kinks of layers leave an error that more strides do not lower
+
+
+def enough(net: Graph, lr: float, alpha: float, T: int, tolerance: float) -> int | None:
+    """The fewest strides that leave about this relative error, or None: take all steps as they are.
+
+    The errors of all hops add up along the way of the wave. Each is ``s^2 / 2K`` of the deviation at the spike, with
+    ``s = lr alpha n``, times 2 at most in VGGs and ResNets with and without norms; and after it 1 / (1 - lr) as much.
+    """
+    left = [max(0, T - 1 - hop) for hop in range(net.L)]
+    wanted = sum((lr * alpha * n) ** 2 for n in left) / (1 - lr) / tolerance
+    if lr > STEEP or wanted >= sum(left):  # it may be infinite
+        return None
+    strides = max(1, math.ceil(wanted))
+    return strides if strides * net.L < sum(left) else None  # else they would cost no less
+
+
+def require_sound(net: Graph, energies: Mapping[str, Energy]) -> None:
+    """Raise ``ValueError`` for networks that strides are not sound for."""
+    if any(net.hops[v] != net.arrival[v] for v in net.nodes):
+        raise ValueError("strides need a balanced graph, where energy comes down all paths at once: net.balance()")
+    if not all(energy.canonical if v in net.outputs else energy.plain for v, energy in energies.items()):
+        raise ValueError("strides need hidden nodes of precision 1 and outputs with a target: leave strides out")
+
+
+class Strides(Descent):
+    """SGD on the activities: ``T`` steps of a wave with precision 0 off the spike, and so many ``strides`` after it."""
+
+    def __init__(self, state: State, lr: float, alpha: float, T: int, strides: int) -> None:
+        net = state.net
+        self._front = T
+        self._left = {v: max(0, T - 1 - net.arrival[v]) / strides for v in net.nodes}  # steps in each stride
+        still = {*net.inputs, *net.outputs}
+
+        def send(v: str, t: int) -> float:
+            return float(t == net.arrival[v]) if t < T else alpha * self._left[v]
+
+        super().__init__(state, lr, 0.0, False, send, lambda v, t: float(v not in still))
+
+    def error(self, v: str, t: int) -> Tensor:
+        """The mean error over the steps that a stride stands for, but for what it does to its own prediction."""
+        if t < self._front:
+            return self.state.error(v)
+        first = t == self._front and self._left[v]
+        eps = self.state.error(v, 1 + self.lr / (1 - self.lr) / self._left[v] if first else 1.0)
+        if not self.receive(v, t):
+            return eps
+        eps = reuse.apart(eps, self.state.d.get(v)).div_(1 + self._half(v, t))
+        return reuse.add(eps, self._forces.get(v, ()), -self.lr / 2)
+
+    def push(
+        self, v: str, t: int, force: Tensor, parents: list[str], pulls: list[Tensor | None], factor: Scale = 1.0
+    ) -> None:
+        if t >= self._front and any(pull is not None for pull in pulls):
+            squares = [torch.linalg.vector_norm(x).square() for x in (force, *pulls) if x is not None]
+            own, *pulled = self.state.total(torch.stack(squares))
+            factor = 1 / (1 + self._half(v, t) * (torch.stack(pulled).sum() / own).nan_to_num(0.0))
+        super().push(v, t, force, parents, pulls, factor)
+
+    def _half(self, v: str, t: int) -> float:
+        """``lr pi (n - 1) / 2n``: step i of n comes after i - 1 others, (n - 1) / 2 on the average."""
+        n = self._left[v]
+        return self.lr * self.send(v, t) * max(0.0, n - 1) / (2 * n) if n else 0.0

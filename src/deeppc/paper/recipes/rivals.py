@@ -1,0 +1,206 @@
+"""Not in the paper: predictive coding and its rivals on one graph, with one data order, one optimiser and one budget.
+
+Grid: the methods of docs/rivals.md, those of the paper and three controls of backprop x {VGG5, VGG10, ResNet10} on
+CIFAR-10; muPC's weights on the ResNet10, which has the skips that they are for. At paper scale 260 runs, of 50 epochs
+at most. A cell has the settings that a search found for its own method, or else those of the method it is most like;
+the page says which. Accuracy, and the cosine of each layer's update with backprop's, are of the trained networks. Work
+(multiply-adds that the engine counts), time and memory are of one training step, relative to backprop's: measure them
+on a machine that does nothing else, and delete extra.json in the result's folder to measure again.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from deeppc.files import read_json, write_json
+from deeppc.paper.hyper import LEVELS
+from deeppc.paper.matrix import Entry, Matrix
+from deeppc.paper.recipe import Cell, Evidence, Place, Plot, Recipe, cell
+from deeppc.paper.scales import Scale
+from deeppc.paper.store import EXTRA
+from deeppc.training import config
+from deeppc.training.config import TrainConfig
+
+NETS = ("VGG5", "VGG10", "ResNet10")
+# By row: the algorithm, what it is for, and what it costs.
+METHODS = {
+    "BP": ("bp", "The baseline: exact gradients, one pass down and one up.", "Nothing in it is local."),
+    "BP repeated": (
+        "bp",
+        "A control for iPC: as many optimiser steps on each batch as the network has levels.",
+        "So many times backprop.",
+    ),
+    "BP last half": (
+        "bp",
+        "A control for methods whose early layers hardly learn: the first half of the levels keeps its weights.",
+        "Less than backprop.",
+    ),
+    "BP last": ("bp", "The same, but the output alone learns.", "A forward pass and one layer's gradient."),
+    "Z-IL": (
+        "zil",
+        "Shows that predictive coding can be backprop, exactly and with local updates.",
+        "Backprop's cost and backprop's answer, so there is nothing to gain but locality.",
+    ),
+    "FA": (
+        "fa",
+        "Needs no weights on the way back: fixed random ones carry the errors.",
+        "Backprop's cost; convolutional networks are known to lose accuracy by it (Bartunov et al. 2018).",
+    ),
+    "DFA": (
+        "dfa",
+        "Sends the output's error to every layer at once: no way back at all.",
+        "No pull-backs, a matrix of units x classes for each layer; the same is known of it.",
+    ),
+    "TP": (
+        "tp",
+        "Sends targets instead of errors, each by the inverse of its layer: Gauss-Newton, layer by layer.",
+        "A pull-back and a push forward for each iteration of the inverse; exact inverses are an idealisation.",
+    ),
+    "PC": ("pc", "Local updates from errors of relaxed activities.", "A step of inference for each level and more."),
+    "PC+PN": ("pc+pn", "Moves the output only a part of the way to the label.", "As PC, and a strength to tune."),
+    "PC+NN": ("pc+nn", "Moves the output away from the label, and learns the opposite.", "As PC+PN."),
+    "PC+CN": ("pc+cn", "Either of the two by chance: on the average the bias of both cancels.", "As PC+PN."),
+    "iPC": ("ipc", "Weights learn in every step of inference, so there is no phase to wait for.", "PC, and T updates."),
+    "ePC": (
+        "epc",
+        "Reaches PC's equilibrium in few steps at any depth, by descending on errors.",
+        "A forward and a backward pass for each step, and locality.",
+    ),
+    "hPC": (
+        "hpc",
+        "PC without a rate to tune: momentum from the spectrum of its own inference.",
+        "PC, and as many steps more as measure the spectrum.",
+    ),
+    "PC+S+F": ("pc+s+f", "The paper's: spiking precision and forward update carry errors down whole.", "As PC."),
+    "iPC+S": ("ipc+s", "The paper's: iPC whose precision spikes when the wave of energy arrives.", "As iPC."),
+    "PC muPC": (
+        "pc",
+        "PC in a residual network whose weights are scaled so that nothing depends on its depth.",
+        "As PC; a learning rate of its own to tune, and networks with skips.",
+    ),
+}
+ALIKE = 0.99  # cosines above are not drawn
+PROTOCOL = (
+    "All rows share network, data order, augmentation, optimiser (AdamW), epochs, seeds. Settings come from searches "
+    "of the same number of trials and the same budget for each method and network, judged on held-out images; where "
+    "there is none, from the method or network that is nearest, as the table of cells says, or from defaults. No test "
+    "image was looked at before the end. Work, time and memory: one training step, backprop's is 1."
+)
+
+
+def cells(scale: Scale) -> list[Cell]:
+    return [_cell(scale, row, net) for net in NETS for row in METHODS if row != "PC muPC" or net == "ResNet10"]
+
+
+def _cell(scale: Scale, row: str, net: str) -> Cell:
+    levels = LEVELS[net.lower()]
+    controls: dict[str, dict[str, Any]] = {"BP repeated": {"repeats": levels}, "BP last half": {"last": levels // 2}}
+    controls["BP last"] = {"last": 1}
+    found = cell(scale, "cifar10", row, net, model=net.lower(), algorithm=METHODS[row][0], **controls.get(row, {}))
+    if row != "PC muPC":
+        return found
+    return replace(found, config=config.replace(found.config, model=f"{net.lower()}-mupc"))
+
+
+def work(scale: Scale, folder: Path, tell: Callable[[str], None]) -> None:
+    """Count and measure a step of each cell that is not in ``extra.json`` yet."""
+    from deeppc.bench import timing
+
+    path = folder / EXTRA
+    record: dict[str, Any] = read_json(path) if path.exists() else {}
+    if record.get("width") != scale.width:
+        record = {"machine": timing.machine(), "width": scale.width, "steps": []}
+    there = {(step["row"], step["column"]) for step in record["steps"]}
+    for place in RECIPE.grid(scale):
+        if (place.row, place.column) not in there:
+            tell(f"{place.column}: a step of {place.row}")
+            record["steps"].append({"row": place.row, "column": place.column, **step_cost(place.config, scale.rounds)})
+            write_json(path, record)
+
+
+def step_cost(config: TrainConfig, rounds: int) -> dict[str, float]:
+    """Return work, time and memory of a training step relative to backprop's on the same network."""
+    import torch
+
+    from deeppc.bench.timing import batch, profiled, seconds
+    from deeppc.core.algorithms import Algorithm
+    from deeppc.diagnostics import work
+    from deeppc.models import build
+
+    torch.manual_seed(0)
+    net = build(config.model, width=config.width, activation=config.activation, norm=config.norm, aux=config.aux)
+    images, labels = batch(net, config.batch_size)
+    still = torch.optim.AdamW(net.parameters(), lr=1e-8)
+    steps = [partial(a.step, net, images, labels, still) for a in (Algorithm.parse("bp"), config.algorithm_object())]
+    macs = work.multiply_adds(net, images[:1])
+    backprop, ours = (work.step_cost(once().work, macs) for once in steps)
+    times = [(seconds(steps[0]), seconds(steps[1])) for _ in range(rounds)]
+    peaks = [profiled(once).peak for once in steps]
+    time = statistics.median(ours / backprop for backprop, ours in times)
+    return {"work": ours / backprop, "time": time, "memory": peaks[1] / peaks[0]}
+
+
+def tables(evidence: Evidence) -> list[Matrix]:
+    return [_table(evidence, net) for net in evidence.columns]
+
+
+def _table(evidence: Evidence, net: str) -> Matrix:
+    steps = {(step["row"], step["column"]): step for step in evidence.extra.get("steps", [])}
+    entries: dict[tuple[str, str], Entry] = {}
+    for place in (place for place in evidence.places if place.cell.column == net):
+        row = place.cell.row
+        entries[row, "accuracy, %"] = place.accuracy("top1")
+        for column in ("work", "time", "memory"):
+            entries[row, column] = Entry((steps[place.at][column],) if place.at in steps else ())
+        cosines = [[x for x in found.values() if math.isfinite(x)] for found in _cosines(place)]
+        entries[row, "lowest cosine"] = place.entry(min(values) for values in cosines if values)
+        entries[row, "mean cosine"] = place.entry(statistics.fmean(values) for values in cosines if values)
+    title = f"{net} on {evidence.trained_on('cifar10')}: accuracy, a step relative to BP's, cosine of updates with BP's"
+    return Matrix(f"cifar10.{net}", title, entries)
+
+
+def _cosines(place: Place) -> list[dict[str, float]]:
+    """For each run, by layer, the cosine of its update with backprop's at the last epoch; nan where it has none."""
+    from deeppc.paper.figures import last_cosines
+
+    return [last_cosines(run.metrics()) for run in place.finished]
+
+
+def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
+    from deeppc.paper import figures
+
+    shown = {table.name.partition(".")[2]: table for table in made}
+    caption = "Test accuracy against the work of a training step, in multiply-adds relative to backprop's."
+    drawn = [Plot("rivals", partial(figures.against, shown, "work", "accuracy, %"), caption)]
+    turn = ("Does each layer follow backprop?", "cosine of the weight updates, last epoch, first seed")
+    for net in evidence.columns:
+        places = [place for place in evidence.places if place.cell.column == net]
+        known = {place.cell.row: found[0] for place in places if (found := _cosines(place))}
+        lines = {row: found for row, found in known.items() if any(x < ALIKE for x in found.values())}
+        alike = ", ".join(row for row in known if row not in lines)
+        caption = (
+            f"Cosine of each layer's update with backprop's, {net}, last epoch, first seed. Not drawn, because above "
+            f"{ALIKE} in every layer that learns: {alike or 'none'}."
+        )
+        drawn.append(Plot(f"rivals-cosine-{net.lower()}", partial(figures.by_layer, lines, *turn), caption))
+    return drawn
+
+
+RECIPE = Recipe(
+    name="rivals",
+    shows="Predictive coding and its rivals on the same graph",
+    paper=(),
+    expect="Z-IL has backprop's row. If PC's early layers do not learn, it is near the control of the last levels.",
+    cells=cells,
+    tables=tables,
+    plots=plots,
+    work=work,
+    words={"Protocol": PROTOCOL}
+    | {row: f"{use} Costs: {cost[0].lower()}{cost[1:]}" for row, (_, use, cost) in METHODS.items()},
+)

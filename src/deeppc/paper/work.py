@@ -1,0 +1,36 @@
+"""Work that is counted, so that no machine and no load enters: multiply-adds, in training steps of backprop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeppc.report.tables import number
+from deeppc.training.config import TrainConfig
+
+SHAPES = {"digits": ((1, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "tiny-imagenet": ((3, 64, 64), 200)}
+
+
+def relative_cost(config: TrainConfig) -> float:
+    """Return the multiply-adds of a training step relative to a backprop step on the same network."""
+    import torch
+
+    from deeppc.core.algorithms import Algorithm
+    from deeppc.diagnostics.work import multiply_adds, step_cost
+    from deeppc.models import build
+
+    shape, classes = SHAPES.get(config.dataset, ((3, 32, 32), 10))
+    net = build(config.model, width=config.width, aux=config.aux, in_shape=shape, classes=classes)
+    images, labels = torch.zeros(1, *shape), torch.zeros(1, dtype=torch.long)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    macs = multiply_adds(net, images)
+    steps = [Algorithm.parse("bp"), config.algorithm_object()]
+    backprop, ours = (step_cost(step.step(net, images, labels, optimizer).work, macs) for step in steps)
+    return ours / backprop
+
+
+def held_out(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Return (epoch, accuracy on the images that select the epoch) of a run."""
+    return [
+        (float(line["epoch"]), number(line.get("test_accuracy", line.get("validation_accuracy")))) for line in metrics
+    ]

@@ -1,0 +1,309 @@
+"""Deviations far below the resolution and the range of the activities' numbers come out as in exact arithmetic."""
+
+import copy
+from dataclasses import dataclass
+
+import pytest
+import torch
+from nets import Mix, batch, cosine, gradients, mlp, one_hot, parse, residual
+from torch import nn
+from torch.func import functional_call, jvp, vjp
+
+from deeppc import Algorithm, Chain, Graph
+from deeppc.core.algorithms.pc import PC
+from deeppc.core.energies import Energy
+from deeppc.core.wave import Wave, amplitudes
+from deeppc.models import build
+
+TINY = 2.0**-20
+
+
+class Linearised:
+    """Plain predictive coding to first order in the output's error, in float64: an engine of nothing but slopes.
+
+    Deviations ``d`` are moved by Jacobian-vector products at the feed-forward state, so that no activity is ever added
+    to one. They are kept as they are: float64 reaches down to 1e-308.
+    """
+
+    def __init__(self, net, images, target):
+        self.net, self.x = copy.deepcopy(net).double(), {"input": images.double()}
+        for v, f in self.net.nodes.items():
+            self.x[v] = f(*self.parents(v)).detach()
+        self.error = target.double() - self.x[net.output]
+
+    def parents(self, v):
+        return tuple(self.x[p] for p in self.net.parents[v])
+
+    def gradients(self, lr, T, pi, forward):
+        net = self.net
+        d = {v: torch.zeros_like(self.x[v]) for v in net.nodes} | {net.output: self.error}
+        still = torch.zeros_like(self.x["input"])
+
+        def errors():
+            tangents = {v: tuple(d.get(p, still) for p in net.parents[v]) for v in net.nodes}
+            return {v: d[v] - jvp(net.nodes[v], self.parents(v), tangents[v])[1] for v in net.nodes}
+
+        for t in range(T):
+            eps = {v: pi(t, net.arrival[v]) * e for v, e in errors().items()}
+            force = dict(eps)
+            for v in net.nodes:
+                for p, pull in zip(net.parents[v], vjp(net.nodes[v], *self.parents(v))[1](eps[v]), strict=True):
+                    if p != "input":
+                        force[p] = force[p] - pull
+            d = {v: x if v == net.output else x - lr * force[v] for v, x in d.items()}
+        found = {}
+        for v, e in (d if forward else errors()).items():
+            f, weights = net.nodes[v], dict(net.nodes[v].named_parameters())
+            if weights:
+                _, pull = vjp(lambda w, f=f, v=v: functional_call(f, w, self.parents(v)), weights)
+                found |= {f"nodes.{v}.{n}": -g.detach() / len(e) for n, g in pull(e)[0].items()}
+        return found
+
+
+def deep_chain():
+    layers = [nn.Sequential(nn.Linear(12, 12), nn.Tanh()) for _ in range(40)]
+    return Chain(*layers, nn.Linear(12, 3))
+
+
+NETS = {"40 layers": deep_chain, "residual of 34 levels": lambda: residual(16, aux=True, channels=4)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lr", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("spec", ["pc", "pc+f", "pc+s+f", "pc+d+f"])
+@pytest.mark.parametrize("name", NETS)
+def test_float32_computes_what_an_engine_of_slopes_does(name, spec, lr):
+    """The output moves by a millionth, so that all is linear, and everything is below the resolution of activities.
+
+    Deviations fall to 0.01^40, far below float32's range; ``depth_gain`` brings the gradients back into it.
+    """
+    torch.manual_seed(0)
+    net = NETS[name]()
+    images, labels = batch(net, dtype=torch.float32)
+    algo = parse(spec, lr_x=lr, alpha=0.01, beta=TINY, depth_gain=True)
+    ours = gradients(algo, net, images, labels)
+    exact = Linearised(net, images, one_hot(net, images, labels))
+    expected = exact.gradients(lr, net.L, lambda t, a: algo.pi(t, a, net.L), "+f" in spec)
+    for n, g in ours.items():
+        scale = lr ** -net.arrival[n.split(".")[1]]
+        assert cosine(g, expected[n]) > 0.9999, n
+        torch.testing.assert_close(g.double().norm(), scale * expected[n].norm(), rtol=1e-3, atol=0)
+
+
+RATES = [("pc", 0.01), ("pc", 0.05), ("pc", 0.2), ("pc+f", 0.05), ("pc+f", 0.2), ("pc+s+f", 0.05), ("pc+s+f", 0.5)]
+DEEPER = [("resnet66", "pc", 0.01), ("resnet66", "pc+s+f", 0.2)]
+# At 66 levels and larger rates no arithmetic can: with ``lr_x`` 0.05 another last digit of the pixels, 1e-8, turns
+# float64's own gradients by a cosine of 0.9997, with 0.2 of 0.995 (and float32's by 0.9997 and 0.92).
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "spec", "lr"), [(n, *r) for n in ("vgg10", "vgg15", "resnet18") for r in RATES] + DEEPER
+)
+@pytest.mark.parametrize("trained", [False, True], ids=["untrained", "trained"])
+def test_every_layer_of_the_papers_networks_learns_in_float32_as_in_float64(name, spec, lr, trained):
+    torch.manual_seed(0)
+    net = build(name, width=0.0625, norm="bf", activation="relu")
+    n = 2 if name == "resnet66" else 24
+    images, labels = torch.randn(n, 3, 32, 32), torch.randint(0, 10, (n,))
+    if trained:
+        optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+        for _ in range(15):
+            Algorithm.parse("bp").step(net, images, labels, optimizer)
+    algo = Algorithm.parse(spec, lr_x=lr, depth_gain=True)
+    exact = gradients(algo, copy.deepcopy(net).double(), images.double(), labels)
+    ours = gradients(algo, net, images, labels)
+    least = 0.9998 if (name, spec, lr) == ("vgg15", "pc", 0.2) else 0.9999
+    assert min(cosine(ours[n], exact[n]) for n in ours if ours[n].dim() > 1) > least
+
+
+def test_ipc_has_the_same_first_lessons_in_float32_as_in_float64():
+    """Of each node. Once its weights have changed its errors are as large as that makes them, and easily seen."""
+    torch.manual_seed(0)
+    net = residual(16, aux=True, channels=4)
+    images, labels = batch(net, dtype=torch.float32)
+    caught = {}
+    for kind in (torch.float32, torch.float64):
+        moved = copy.deepcopy(net).to(kind)
+        optimizer = torch.optim.SGD(moved.parameters(), lr=0.0)  # weights stay where they are
+        first = {}
+
+        def collect(*_, moved=moved, first=first):
+            for n, p in moved.named_parameters():
+                if p.grad is not None:
+                    first.setdefault(n, p.grad.clone())
+
+        optimizer.register_step_pre_hook(collect)
+        Algorithm.parse("ipc", lr_x=0.2, depth_gain=True).step(moved, images.to(kind), labels, optimizer)
+        caught[kind] = first
+    ours, exact = caught.values()
+    assert ours.keys() == exact.keys() == dict(net.named_parameters()).keys()
+    assert min(cosine(ours[n], exact[n]) for n in ours) > 0.9999
+
+
+def test_at_300_levels_nothing_under_or_overflows():
+    """0.01^299 is below float64's range, too."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 4, bias=False) for _ in range(300)]
+    for f in layers:
+        nn.init.orthogonal_(f.weight)
+    net = Chain(*layers)
+    images, target = torch.randn(3, 4), torch.randn(3, 4)
+    ours = gradients(Algorithm.parse("pc+s+f", alpha=0.0, lr_x=0.01, depth_gain=True), net, images, target)
+    expected = gradients(Algorithm.parse("bp"), net, images, target)
+    for n, g in ours.items():
+        scale = 1.0 if n.startswith("nodes.300.") else 0.99
+        assert float((g - scale * expected[n]).norm() / expected[n].norm()) < 1e-3
+
+
+def test_amplitudes_are_those_of_a_chain_of_numbers():
+    """Two layers and one step by hand: the output's error of 1 moves the layer below it by lr, and no other."""
+    assert amplitudes(lambda t, a: 1.0, 0.1, 3, 1) == [1.0, 0.1, 0.0]
+    second = 0.1 - 0.1 * (0.1 - (1 - 0.1))  # it falls back by its own error, and is pulled by what is left above it
+    assert amplitudes(lambda t, a: 1.0, 0.1, 3, 2) == pytest.approx([1.0, second, 0.01])
+
+
+def test_units_are_powers_of_two_and_relative_to_one_another():
+    wave = Wave({"a": -3, "b": -5})
+    assert (wave.unit("a"), wave.unit("b"), wave.unit("a", "b"), wave.unit("b", "a"), wave.unit("c")) == (
+        *(2**-3, 2**-5, 4, 0.25, 1.0),
+    )
+    assert Wave({"deep": -5000}).unit("deep") == 0.0
+    assert Wave({"deep": -5000, "deeper": -5003}).unit("deeper", "deep") == 0.125
+
+
+def test_a_small_deviation_costs_a_prediction_but_no_pull_back_more():
+    """Where deviations are small, a difference is taken along a longer step, beside the prediction."""
+    net = mlp(12)
+    images, labels = batch(net, dtype=torch.float32)
+    small = Algorithm.parse("pc", lr_x=0.05).gradients(net, images, labels).work
+    double = Algorithm.parse("pc", lr_x=0.05).gradients(net.double(), images.double(), labels).work
+    assert small.pull_backs == double.pull_backs
+    assert small.weight_gradients == double.weight_gradients
+    assert all(small.predictions[v] <= 2 * double.predictions[v] for v in net.nodes)
+
+
+def chain(n, act=nn.Tanh):
+    return Chain(*(nn.Sequential(nn.Linear(8, 8), act()) for _ in range(n)), nn.Linear(8, 3))
+
+
+def assert_finite_and_exact(algo, net, least=0.999, images=None):
+    """Float32 gives finite gradients, in the directions of float64's where these are within its range."""
+    torch.manual_seed(1)
+    images = torch.randn(5, 8) if images is None else images
+    labels = torch.randint(0, 3, (5,))
+    exact = gradients(algo, copy.deepcopy(net).double(), images.double(), labels)
+    ours = gradients(algo, net, images, labels)
+    assert all(g is None or g.isfinite().all() for g in ours.values())
+    seen = {n: g for n, g in exact.items() if g is not None and g.norm() > 1e-35}
+    assert seen
+    assert min(cosine(ours[n], g) for n, g in seen.items()) > least
+
+
+@pytest.mark.parametrize(("spec", "lr"), [("pc+s+f", 0.5), ("pc", 0.05)])
+def test_dead_layers_have_no_size(spec, lr):
+    """Two layers in a row that answer 0 and do not move: 0 over 0."""
+    torch.manual_seed(0)
+    net = chain(8, nn.ReLU)
+    for layer in ("4", "5"):
+        nn.init.constant_(net.nodes[layer][0].bias, -50.0)
+    assert_finite_and_exact(Algorithm.parse(spec, lr_x=lr), net)
+
+
+def test_images_of_nothing():
+    net = Chain(*(nn.Sequential(nn.Linear(8, 8, bias=False), nn.ReLU()) for _ in range(9)), nn.Linear(8, 3))
+    assert_finite_and_exact(Algorithm.parse("pc", lr_x=0.05), net, images=torch.zeros(5, 8))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr_x": 0.05, "T": 150},
+        {"lr_x": 0.05, "forward": True, "free_steps": 2},
+        {"lr_x": 0.1, "momentum_x": 0.9},
+        {"lr_x": 0.05, "schedule": lambda t, arrival, T: 20.0},
+    ],
+    ids=["T=150", "free steps", "momentum", "schedule"],
+)
+def test_units_do_not_overflow_where_deviations_are_larger_than_the_wave(options):
+    """Some are as large as activities' numbers can see, and no better: the rounding of these is left."""
+    torch.manual_seed(0)
+    assert_finite_and_exact(PC(**options), chain(40), least=0.8)
+
+
+def test_units_do_not_overflow_where_energy_takes_short_cuts():
+    torch.manual_seed(0)
+    layers = {f"h{i}": (nn.Sequential(nn.Linear(8, 8), nn.Tanh()), f"h{i - 1}" if i else "input") for i in range(40)}
+    skipping = Graph({**layers, "y": (Mix([8, 8], 3, nn.Identity()), ["h39", "h1"])})
+    assert_finite_and_exact(Algorithm.parse("pc", lr_x=0.05), skipping)
+    net = residual(16, aux=False, channels=4)
+    ours = gradients(Algorithm.parse("pc", lr_x=0.01), net, *batch(net, dtype=torch.float32))
+    assert all(g.isfinite().all() for g in ours.values())
+
+
+def test_units_do_not_overflow_under_an_energy_of_ones_own():
+    class Huber(Energy):
+        settles = True
+
+        def value(self, x, mu):
+            return nn.functional.huber_loss(mu, x, reduction="none").flatten(1).sum(1)
+
+    torch.manual_seed(0)
+    plain = chain(40)
+    table = {v: (plain.nodes[v], plain.parents[v]) for v in plain.nodes}
+    net = Graph(table, energies={"3": Huber()})
+    ours = gradients(Algorithm.parse("pc", lr_x=0.05), net, torch.randn(5, 8), torch.randint(0, 3, (5,)))
+    assert all(g.isfinite().all() for g in ours.values())
+
+
+@pytest.mark.parametrize(("lr", "beta"), [(0.5, 0.01), (0.1, 0.05)])
+def test_small_errors_of_a_softmax_are_differences_of_softmax(lr, beta):
+    torch.manual_seed(0)
+    algo = Algorithm.parse("pc", lr_x=lr, beta=beta, loss="cross_entropy")
+    assert_finite_and_exact(algo, chain(6), least=0.9999)
+
+
+def test_a_branch_that_begins_at_zero_does_not_hide_its_neighbour():
+    """A residual branch whose last weights are 0, as is common: the other parent says how long a step may be."""
+    torch.manual_seed(0)
+    net = residual(8, aux=True, channels=4)
+    for b in range(8):
+        nn.init.zeros_(net.nodes[f"n{b}"][1].weight)
+    images, labels = batch(net, dtype=torch.float32)
+    for lr in (0.05, 0.2):
+        algo = Algorithm.parse("pc", lr_x=lr, depth_gain=True)
+        exact = gradients(algo, copy.deepcopy(net).double(), images.double(), labels)
+        ours = gradients(algo, net, images, labels)
+        assert min(cosine(ours[n], g) for n, g in exact.items() if g.norm() > 0) > 0.999
+
+
+def test_a_gain_beyond_float32_is_refused():
+    """Where units stop at 1 (Adam) or at 2^-60, the gain has to make up for all the rest."""
+    x, y = torch.randn(2, 8), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match="choose a larger lr_x"):
+        PC(lr_x=0.01, optimizer_x="adam", depth_gain=True).gradients(chain(60), x, y)
+    net = chain(60)
+    with pytest.raises(ValueError, match="choose a larger lr_x"):
+        Algorithm.parse("ipc", lr_x=0.01, depth_gain=True).step(net, x, y, torch.optim.SGD(net.parameters(), lr=0.1))
+
+
+def test_a_schedule_need_not_be_hashable():
+    @dataclass
+    class Falling:
+        rate: float
+
+        def __call__(self, t, arrival, T):
+            return self.rate**t
+
+    assert_finite_and_exact(PC(schedule=Falling(0.9), lr_x=0.2), chain(3))
+
+
+def test_a_module_derived_from_identity_is_no_identity():
+    class Half(nn.Identity):
+        def forward(self, x):
+            return x / 2
+
+    torch.manual_seed(0)
+    plain = chain(9)
+    table = {v: (plain.nodes[v], plain.parents[v]) for v in plain.nodes}
+    assert_finite_and_exact(Algorithm.parse("pc", lr_x=0.05), Graph({**table, "5": (Half(), "4")}), least=0.9999)

@@ -1,0 +1,204 @@
+"""Strides against the exact algorithm (which equals the naive engine): the order of the error, the work, refusals."""
+
+import pytest
+import torch
+from nets import Mix, Prior, batch, gradients, mlp, residual
+from torch import nn
+
+from deeppc import Algorithm, Bernoulli, Chain, Gaussian, Graph
+from deeppc.core.inference import Descent
+from deeppc.core.state import State
+from deeppc.core.strides import Strides
+from deeppc.models import build
+
+TINY = 2.0**-16  # of the way to the target: all is linear then, and what is left is the order in alpha
+
+TOLERATED = [("vgg10", 0.5, 0.01, 0), ("vgg10", 0.6, 0.005, 0), ("vgg10", 0.5, 0.01, 4)]
+TOLERATED += [
+    ("resnet10", 0.5, 0.01, 0),
+    ("resnet18", 0.1, 0.01, 0),
+    ("resnet18", 0.5, 0.005, 0),
+    ("resnet18", 0.5, 0.01, 0),
+]
+
+
+def nets():
+    torch.manual_seed(0)
+    return {"chain": mlp(9).double(), "residual": residual(4, aux=True).double()}
+
+
+def error(net, images, labels, spec, strides, tolerance=None, **options):
+    """The largest relative error of any node's gradient."""
+    exact = gradients(Algorithm.parse(spec, **options), net, images, labels)
+    ours = gradients(Algorithm.parse(spec, strides=strides, tolerance=tolerance, **options), net, images, labels)
+    names = [[f"nodes.{v}.{n}" for n, _ in module.named_parameters()] for v, module in net.nodes.items()]
+    found = [[(ours[n], exact[n]) for n in own if exact[n] is not None] for own in names]
+    flat = [[torch.cat([x.flatten() for x in side]) for side in zip(*pairs, strict=True)] for pairs in found if pairs]
+    return max(float((a - b).norm() / b.norm()) for a, b in flat)
+
+
+@pytest.mark.parametrize("more", [0, 4, -3])
+@pytest.mark.parametrize("lr_x", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("spec", ["pc+s+f", "pc+s"])
+@pytest.mark.parametrize("name", ["chain", "residual"])
+@pytest.mark.filterwarnings("ignore:Nodes .* learnt nothing")
+def test_the_error_is_of_second_order_in_alpha(name, spec, lr_x, more):
+    """Half of alpha leaves a quarter of the error, for fewer steps than levels and for more, too."""
+    net = nets()[name]
+    images, labels = batch(net)
+    options = {"lr_x": lr_x, "beta": TINY, "T": net.L + more}
+    large, small = (error(net, images, labels, spec, 1, alpha=alpha, **options) for alpha in (2e-3, 1e-3))
+    assert small < 1e-2
+    assert large / small == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["chain", "residual"])
+def test_more_strides_leave_a_smaller_error(name):
+    net = nets()[name]
+    images, labels = batch(net)
+    errors = [error(net, images, labels, "pc+s+f", k, alpha=0.03, lr_x=0.5, beta=TINY) for k in (1, 2, 4)]
+    assert errors[0] > 1.5 * errors[1] > 2.25 * errors[2]
+
+
+def test_without_the_first_steps_share_the_error_would_be_of_first_order(monkeypatch):
+    """In the step after a spike the parents have not fallen back yet: left out, half of alpha leaves half the error."""
+
+    exact = State.error
+    net = nets()["chain"]
+    images, labels = batch(net)
+    options = {"lr_x": 0.5, "beta": TINY}
+    monkeypatch.setattr(State, "error", lambda self, v, mu_scale=1.0: exact(self, v))
+    large, small = (error(net, images, labels, "pc+s+f", 1, alpha=alpha, **options) for alpha in (2e-4, 1e-4))
+    assert large / small == pytest.approx(2, rel=0.1)
+
+
+@pytest.mark.parametrize("lr_x", [0.1, 0.5, 0.9])
+def test_what_an_error_does_to_its_own_prediction_is_exact_for_orthogonal_layers(lr_x, monkeypatch):
+    """``J J^T = 1`` there: of the second order only the parents' part is left, far less than without this."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(6, 6, bias=False) for _ in range(9)]
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight)
+    net, images, target = Chain(*layers).double(), torch.randn(5, 6).double(), torch.randn(5, 6).double()
+    options = {"alpha": 2e-3, "lr_x": lr_x, "beta": TINY}
+    ours = error(net, images, target, "pc+s+f", 1, **options)
+    monkeypatch.setattr(Strides, "push", Descent.push)
+    assert error(net, images, target, "pc+s+f", 1, **options) > 6 * ours > 0
+
+
+@pytest.mark.parametrize("name", ["vgg5", "vgg10", "resnet10"])
+def test_the_papers_networks_at_the_papers_settings(name):
+    """alpha = 0.005, of its range 0.001 to 0.05; targets as they are, so that nothing is linear."""
+    torch.manual_seed(0)
+    net = build(name, width=0.0625, norm="none", activation="relu").double()
+    images, labels = torch.randn(8, 3, 32, 32).double(), torch.randint(0, 10, (8,))
+    assert error(net, images, labels, "pc+s+f", 1, alpha=0.005, lr_x=0.5) < 0.02
+    assert error(net, images, labels, "pc+s+f", 1, alpha=0.005, lr_x=0.5) < error(
+        net, images, labels, "pc+s+f", 1, alpha=0.01, lr_x=0.5
+    )
+
+
+@pytest.mark.parametrize("norm", ["none", "bf"])
+@pytest.mark.parametrize(("name", "lr_x", "alpha", "more"), TOLERATED)
+def test_as_many_strides_as_a_tolerance_asks_for(name, lr_x, alpha, more, norm):
+    torch.manual_seed(0)
+    net = build(name, width=0.0625, norm=norm, activation="relu").double()
+    images, labels = torch.randn(8, 3, 32, 32).double(), torch.randint(0, 10, (8,))
+    options = {"lr_x": lr_x, "alpha": alpha, "T": net.L + more}
+    assert 0 < error(net, images, labels, "pc+s+f", None, 0.02, **options) < 0.02
+
+
+def test_the_number_of_strides_follows_from_the_path_of_the_relaxation():
+    """``sum of (lr_x alpha n)^2 / (1 - lr_x) / tolerance``; all steps as they are where that is no less work."""
+    net = mlp(6).double()  # n = 5, 4, 3, 2, 1, 0: squares add up to 55, steps to 15, as in 2.5 strides
+    for alpha, expected in {0.0: 1, 0.05: 1, 0.08: 2, 0.1: None, 1.0: None}.items():
+        algo = Algorithm.parse("pc+s+f", lr_x=0.5, alpha=alpha, tolerance=0.1)
+        assert algo.steps(net) == 6 + (expected or 0)
+        exact = gradients(Algorithm.parse("pc+s+f", lr_x=0.5, alpha=alpha, strides=expected), net, *batch(net))
+        assert all(torch.equal(g, exact[n]) for n, g in gradients(algo, net, *batch(net)).items())
+    assert Algorithm.parse("pc+s+f", lr_x=0.9, alpha=0.01, tolerance=0.5).steps(net) == 6
+    assert Algorithm.parse("pc+s+f", lr_x=0.5, alpha=0.01, tolerance=1e-320).steps(net) == 6  # of infinitely many
+    with pytest.raises(ValueError, match="leave one of them out"):
+        Algorithm.parse("pc+s", strides=1, tolerance=0.1)
+    for wrong in (0.0, 1.5):
+        with pytest.raises(ValueError, match="tolerance"):
+            Algorithm.parse("pc+s", tolerance=wrong)
+    with pytest.raises(ValueError, match="plain SGD"):
+        Algorithm.parse("pc+s", tolerance=0.1, momentum_x=0.5)
+
+
+def test_with_alpha_0_strides_change_nothing():
+    for net in nets().values():
+        images, labels = batch(net)
+        assert error(net, images, labels, "pc+s+f", 2, alpha=0.0, lr_x=0.5) == 0
+
+
+@pytest.mark.parametrize("strides", [1, 3])
+@pytest.mark.parametrize("L", [2, 5, 12])
+def test_the_work_is_linear_in_depth(L, strides):
+    """Each level is predicted and pulled back through once in the wave, and once a stride; the input does not move.
+
+    Nodes of one size: their initial predictions are made anew for the weights, as in the exact algorithm.
+    """
+    net = mlp(L).double()
+    images, labels = batch(net)
+    work = Algorithm.parse("pc+s+f", strides=strides, lr_x=0.9).gradients(net, images, labels).work
+    levels = [str(level) for level in range(1, L + 1)]
+    assert [work.pull_backs[v] for v in levels] == [0] + [1 + strides] * (L - 1)
+    assert [work.predictions[v] for v in levels] == [1] + [2 + strides] * (L - 1)
+    assert [work.weight_gradients[v] for v in levels] == [1] * L
+
+
+def test_what_strides_are_not_sound_for_is_refused():
+    for options in ({"momentum_x": 0.5}, {"optimizer_x": "adam"}, {"precision_on": "node"}):
+        with pytest.raises(ValueError, match="strides stand for plain SGD"):
+            Algorithm.parse("pc+s+f", strides=1, **options)
+    with pytest.raises(ValueError, match="strides need lr_x below 1"):
+        Algorithm.parse("pc+s", strides=1, lr_x=1.0)
+    for spec in ("pc", "pc+d+f", "ipc+s"):
+        with pytest.raises(ValueError, match="strides"):
+            Algorithm.parse(spec, strides=1)
+    algo = Algorithm.parse("pc+s+f", strides=1)
+    skipping = residual(1, aux=False)
+    with pytest.raises(ValueError, match=r"balanced graph.*net\.balance\(\)"):
+        algo.gradients(skipping, *batch(skipping, dtype=torch.float32))
+
+
+def test_energies_of_ones_own_are_refused():
+    from deeppc.core.energies import Energy
+
+    class Huber(Energy):
+        def value(self, x, mu):
+            return nn.functional.huber_loss(mu, x, reduction="none").flatten(1).sum(1)
+
+    layers = {"h": (nn.Linear(4, 4), "input"), "y": (nn.Linear(4, 2), "h")}
+    images, target = torch.randn(3, 4), torch.rand(3, 2)
+    with pytest.raises(ValueError, match="hidden nodes of precision 1"):
+        Algorithm.parse("pc+s", strides=1).gradients(Graph(layers, energies={"y": Huber()}), images, target)
+    weighed = Graph(layers, energies={"h": Gaussian(4.0)})
+    with pytest.raises(ValueError, match="hidden nodes of precision 1"):
+        Algorithm.parse("pc+s", strides=1).gradients(weighed, images, target)
+    Algorithm.parse("pc+s", strides=1).gradients(Graph(layers, energies={"y": Bernoulli()}), images, target)
+    assert all(p.grad is not None for p in Chain(*(f for f, _ in layers.values())).parameters())
+
+
+def test_a_node_that_does_not_heed_its_parents_pulls_at_none():
+    nodes = {"a": (nn.Linear(4, 4), "input"), "p": (Prior(4), "a"), "q": (nn.Linear(4, 4), "a")}
+    net = Graph({**nodes, "y": (Mix([4, 4], 3, nn.Identity()), ["p", "q"])}).double()
+    images, labels = batch(net)
+    assert error(net, images, labels, "pc+s+f", 1, alpha=0.01, lr_x=0.5) < 0.01
+
+
+def test_a_factor_weighs_the_force_on_a_node_and_what_it_pulls_at():
+    """``x -= lr (pi force - pi J^T eps)``, both times a half."""
+    net = mlp(2).double()
+    images, _ = batch(net)
+    state = State(net, {"input": images})
+    descent = Descent(state, 0.1, 0.0, False, lambda v, t: 2.0, lambda v, t: float(v == "1"))
+    force, pull = torch.rand(5, 6).double(), torch.rand(5, 6).double()
+    expected = -0.1 * 2 * (force - pull) / 2
+    half = torch.tensor(0.5).double()
+    descent.push("2", 0, torch.zeros(5, 3).double(), ["1"], [pull.clone()], half)
+    descent.push("1", 0, force.clone(), [], [], half)
+    descent.move("1", 0)
+    torch.testing.assert_close(state.d["1"], expected)
