@@ -47,6 +47,15 @@ def test_every_public_name_is_in_the_api():
     assert sorted([*described, "__version__"]) == sorted(deeppc.__all__)
 
 
+def test_tables_of_trainings_are_those_of_the_records(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    tables = import_module("tables")
+    for name in tables.PAGES:
+        page = (ROOT / name).read_text()
+        assert "<!-- records: " in page
+        assert tables.filled(page) == page, f"{name} is not what `python docs/tables.py` writes"
+
+
 def test_docstrings_become_markdown(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     written = "See :class:`deeppc.Graph`.\n\n``a``  first\n       more\n``b``, ``c``  both\n\n>>> x = [\n... ]"

@@ -108,6 +108,7 @@ SIZES = {
     "gain": 4 * (6 + 5 + 3) + 5,
     "deep": 3 * 4,
     "rivals": 17 * 3 + 1,
+    "control": 2 * 6,
 }
 
 

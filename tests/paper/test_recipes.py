@@ -36,6 +36,7 @@ PART = {  # enough to see it run
     "energy": "* [BP][PC] VGG5",
     "alpha": "*VGG5 PC+S+F",
     "batchnorm": "* PC+S+F *BF*",
+    "control": "* BP* VGG5",
     "deep": "* PC+S+F *",
     "depth": "* iPC+S *",
     "gain": "* PC* VGG5*",
@@ -197,7 +198,17 @@ def every_rival_is_measured_and_said_something_of(planned, content):
         run([planned], [])
 
 
+def backprop_gets_what_its_name_says(planned, content):
+    there = {cell.row: cell.config for cell in planned.cells if cell.column == "VGG5"}
+    rate, repeats = there["iPC+S"].lr_w, {row: c.setting("repeats") for row, c in there.items() if c.algorithm == "bp"}
+    assert {row for row, config in there.items() if config.lr_w == rate} >= {row for row in there if "lr_w of" in row}
+    assert repeats == {row: 5 if "repeated" in row else 1 for row in repeats}
+    assert len(repeats) == 4
+    accuracies_are_those_of_the_runs(planned, content)
+
+
 CHECKS = {
+    "control": backprop_gets_what_its_name_says,
     "rivals": every_rival_is_measured_and_said_something_of,
     "deep": accuracies_are_those_of_the_runs,
     "gain": variants_differ_in_what_their_names_say,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NAMES = (
     *("accuracy", "vgg15", "depth", "energy", "schedules", "auxiliary"),
     *("batchnorm", "ablation", "gap", "robustness", "time", "readings", "alpha", "gain", "deep", "rivals"),
+    "control",
 )
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet", "digits": "digits"}
 METRICS = {"top1": ("top-1", "test_accuracy"), "top5": ("top-5", "test_top5")}

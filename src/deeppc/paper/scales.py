@@ -171,6 +171,7 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
             Part("cifar10", ("resnet18", "resnet34", "resnet66"), ("pc",)),
         ),  # of 130 levels: 40 backprops a step
     },
+    ("workstation", "control"): {"models": ("vgg5", "vgg10")},
     ("workstation", "vgg15"): {
         "datasets": {"tiny-imagenet": "cifar10"},
         "models": ("vgg15",),
@@ -194,6 +195,7 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("laptop", "gain"): {"models": ("vgg5", "vgg10"), "norms": ("bf",)},
     ("laptop", "deep"): {"models": ("resnet18", "resnet34"), "algorithms": ("bp", "pc+s+f")},
+    ("laptop", "control"): {"models": ("vgg5", "vgg10"), "norms": ("bf",)},
     ("laptop", "time"): {"models": PAPERS, "width": 0.5, "rounds": 5},
     ("smoke", "readings"): {"models": ("vgg5",)},
     ("smoke", "deep"): {"models": ("resnet18", "resnet34"), "algorithms": ("bp", "pc+s+f")},

@@ -1,0 +1,74 @@
+"""Writes the tables, and the figures beside them, that README and docs show of the trainings in records/.
+
+python docs/tables.py
+
+A page marks where a table goes by ``<!-- records: NAME -->`` and ``<!-- end of records -->``. Nothing is trained, and
+tests/test_docs.py sees to it that pages and records agree.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from deeppc.files import write_text
+from deeppc.paper.matrix import Matrix
+from deeppc.paper.run import Plan, plan
+from deeppc.report import plots
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("docs/results/workstation.md", "docs/results/deep.md")
+MARKED = re.compile(r"(<!-- records: (\w+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
+
+
+def planned(recipe: str) -> Plan:
+    """A recipe at the scale of a workstation, with nothing to go by but records."""
+    return plan(recipe, "workstation", Path(tempfile.gettempdir()) / "deeppc-nothing", records=ROOT / "records")
+
+
+def there(table: Matrix) -> Matrix:
+    """A table without the networks and algorithms that have no result yet, and with one digit after the point."""
+    known = [place for place, entry in table.entries.items() if entry.values or entry.diverged]
+    rows, columns = {row for row, _ in known}, {column for _, column in known}
+    entries = {(r, c): replace(e, note="") for (r, c), e in table.entries.items() if r in rows and c in columns}
+    return replace(table, entries=entries, digits=1)
+
+
+def tables(recipe: str) -> dict[str, Matrix]:
+    """The tables of a recipe that have results, by name."""
+    found = planned(recipe)
+    made = found.recipe.tables(found.evidence())
+    return {table.name: there(table) for table in made if any(entry.values for entry in table.entries.values())}
+
+
+def accuracy() -> str:
+    return tables("accuracy")["cifar10.top1"].table().markdown()
+
+
+def deep() -> str:
+    return tables("deep")["cifar10.top1"].table().markdown()
+
+
+MAKERS: dict[str, Callable[[], str]] = {"accuracy": accuracy, "deep": deep}
+
+
+def filled(page: str) -> str:
+    """A page with its tables made anew."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{MAKERS[found[2]]()}\n{found[3]}", page)
+
+
+def figures() -> None:
+    """Draw what the tables cannot say: what accuracy costs."""
+    found = planned("accuracy")
+    made = [there(table) for table in found.recipe.tables(found.evidence())[:1]]
+    for plot in found.recipe.plots(found.evidence(), made):
+        if plot.stem == "accuracy-cifar10-work":
+            write_text(ROOT / "docs/results/workstation-work.svg", plots.svg(plot.draw()))
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        page = ROOT / name
+        write_text(page, filled(page.read_text(encoding="utf-8")))
+    figures()
