@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from hypothesis import Phase, settings
 from safetensors.torch import load_file
 
 from deeppc.training.config import TrainConfig
+
+# Before the first product: some virtual machines announce matrix instructions for bfloat16 (AMX) and die of them.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # The same examples in every run, whatever the machine's speed; ``--hypothesis-profile default`` draws others.
 # ``quick`` stops at the first failure, for those who only want to know that there is one.

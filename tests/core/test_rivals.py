@@ -801,7 +801,7 @@ def test_few_iterations_minimise_over_the_krylov_space():
         for k in range(1, 8)
     ]
     errors = [float((g - exact).norm() / exact.norm()) for g in ours]
-    assert errors == sorted(errors, reverse=True)
+    assert all(later <= max(earlier, 1e-12) for earlier, later in pairwise(errors))
     assert errors[0] > 1e-3 > 1e-9 > errors[-1]
 
 

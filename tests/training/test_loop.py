@@ -20,13 +20,13 @@ from deeppc.data import Batches, load
 from deeppc.errors import ConfigError, DataError, DivergedError, Interrupted, OutOfMemory, RunError, UserError
 from deeppc.models import build
 from deeppc.runs.folder import RunFolder
-from deeppc.training import TrainConfig, train
+from deeppc.training import TrainConfig, devices, train
 from deeppc.training import checkpoint as checkpoints
 from deeppc.training.builder import build as build_parts
 from deeppc.training.builder import default_run_dir, saved_config
 from deeppc.training.config import replace
+from deeppc.training.devices import choose_device
 from deeppc.training.events import BatchDone, Ended, EpochDone, Event, Finished, Note, Started
-from deeppc.training.fit import choose_device
 from deeppc.training.schedule import learning_rate
 from deeppc.training.scores import evaluate, metric_for
 
@@ -120,6 +120,24 @@ def test_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("auto").type in ("cpu", "mps")
     with pytest.raises(ConfigError, match="no cuda device"):
         choose_device("cuda")
+
+
+@pytest.mark.parametrize(("flags", "code"), [("avx512f amx_tile", -4), ("avx512f amx_tile", 0), ("avx2", -4)])
+def test_bfloat16_that_would_kill_the_process_is_refused(
+    flags: str, code: int, tiny: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused where the machine announces AMX and a product on another process dies of it; nothing is left behind."""
+    (tmp_path / "cpuinfo").write_text(flags)
+    monkeypatch.setattr(devices, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(devices, "PRODUCT", f"import os; {code} and os.kill(os.getpid(), {-code})")
+    devices._kills.cache_clear()
+    if dies := "amx_tile" in flags and code < 0:
+        with pytest.raises(ConfigError, match="ONEDNN_MAX_CPU_ISA"):
+            train(tiny(precision="bf16"))
+    else:
+        train(tiny(precision="bf16"))
+    devices._kills.cache_clear()
+    assert (tmp_path / "run").exists() != dies
 
 
 @pytest.mark.parametrize("size", [7, 359])  # 359 test images: a last batch of 2, and none

@@ -28,8 +28,9 @@ from deeppc.training.config import (
     task_name,
     to_table,
 )
+from deeppc.training.devices import choose_device
 from deeppc.training.events import Callback, ignore
-from deeppc.training.fit import choose_device, finished, fit, in_words
+from deeppc.training.fit import finished, fit, in_words
 from deeppc.training.result import RunResult
 from deeppc.training.sources import Sources, sources_of
 from deeppc.training.weights import load_weights

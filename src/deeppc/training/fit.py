@@ -30,6 +30,7 @@ from deeppc.files import digest
 from deeppc.runs.folder import RunFolder
 from deeppc.training import distributed
 from deeppc.training.config import RAISED, fitted, flag, require_resumable
+from deeppc.training.devices import choose_device, require_precision
 from deeppc.training.display import display
 from deeppc.training.events import Callback, Finished, Note, ignore, together
 from deeppc.training.loop import Loop
@@ -116,6 +117,7 @@ def fit(
     fitted("sync_norm", sync_norm)
     fitted("checkpoint_every", checkpoint_every)
     place = choose_device(fitted("device", device))
+    require_precision(precision, place)
     if select not in ("validation", "test", "last"):
         raise ConfigError(f"select is {select!r}: choose validation, test or last.")
     if select == "validation":
@@ -225,16 +227,6 @@ def finished(folder: RunFolder, table: Mapping[str, Any], tell: Callback) -> Run
     tell(Note(f"The run in {result.run_dir} is finished: there is nothing left to train."))
     tell(Finished(result))
     return result
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the device called ``name``; ``auto`` takes cuda, then mps, then cpu."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(device for device, is_there in there.items() if is_there)
-    if not there.get(name, False):
-        raise ConfigError(f"This machine has no {name} device that torch can use: choose auto or cpu.")
-    return distributed.own_gpu() if name == "cuda" and distributed.launched() else torch.device(name)
 
 
 def _require_divisible(
