@@ -3,6 +3,9 @@
 import copy
 import pickle
 import re
+import threading
+from collections import namedtuple
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 import pytest
@@ -112,6 +115,14 @@ class Of(nn.Module):
         return self.function(self, *xs)
 
 
+@dataclass
+class Pair:
+    a: torch.Tensor
+    b: torch.Tensor
+
+
+Named = namedtuple("Named", "a b")
+halved = torch.autocast("cpu", dtype=torch.bfloat16)
 X = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
 LAYER = nn.Linear(4, 4)
 
@@ -204,6 +215,8 @@ def test_cuts_are_where_the_user_says(options, nodes):
         (lambda s, x: s.l(x) if x.sum() > 0 else x, "depends on the data"),
         (lambda s, x: s.l(x) if len(x) > 9 else x, "size of the batch"),
         (lambda s, x: s.l(x) / x.max().item(), "plain Python value"),
+        (lambda s, x: s.l(x) if float(x.norm()) > 1 else x, "plain Python value"),
+        (lambda s, x: torch.no_grad()(lambda y: y.relu_())(s.l(x)), "hides that from its gradient"),
         (lambda s, x: s.l(torch.stack(list(x))), "loops over the samples"),
         (lambda s, x: (lambda y: (y.relu_(), y)[1])(s.l(x)), "old name"),
         (lambda s, x: (lambda y: y.view(-1)[:2].zero_().sum() + y)(s.l(x)), "old name"),
@@ -244,6 +257,10 @@ def test_the_advice_names_the_type_that_can_be_a_leaf():
         ((LAYER, X[:0]), {}, ValueError, r"shape \(0, 4\)"),
         ((LAYER, torch.zeros(2, 5)), {}, ValueError, "cannot be called with the example"),
         ((nn.LazyLinear(3), X), {}, ValueError, "no shape yet"),
+        ((torch.compile(LAYER, backend="eager"), X), {}, TypeError, "module is compiled"),
+        ((Of(lambda s, x: s.l(x), l=LAYER, lock=threading.Lock()), X), {}, ValueError, "cannot be copied"),
+        ((Of(lambda s, x: Pair(s.l(x), x), l=LAYER), X), {}, ValueError, "makes a Pair of tensors: make a tuple"),
+        ((Of(lambda s, x: halved(s.l)(x), l=LAYER), X), {}, ValueError, "hidden from torch.fx"),
         ((Two(nn.ReLU()), X), {"cut": "secnd"}, ValueError, "did you mean 'second'"),
         ((Two(nn.ReLU()), X), {"cut": nn.Conv2d}, ValueError, "Conv2d"),
         ((Two(nn.ReLU()), X), {"cut": 3}, TypeError, "names of submodules"),
@@ -307,9 +324,60 @@ def test_several_inputs_and_outputs():
     parts = {"a": nn.Linear(4, 3), "b": nn.Linear(4, 3)}
     net = assert_converts(Of(lambda s, x: {"a": s.a(x), "h": [s.b(x), s.a(x), None]}, **parts), X)
     assert net.outputs == ("a", "b", "a_1")
+    net = assert_converts(Of(lambda s, x: Named(b=s.b(x), a=s.a(x)), **parts), X)
+    assert net(X).a.shape == (4, 3)
     net = assert_converts(Of(lambda s, x: (h := s.a(x), s.b(h.repeat(1, 2)[:, :4])), **parts), X)
     assert list(net.nodes) == ["a", "b", "a_out"]
     assert net.outputs == ("a_out", "b")
+
+
+class Encoders(nn.Module):
+    """torch's own transformer, which sees no future, and decides by a mask that is a buffer."""
+
+    def __init__(self, hint):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)
+        self.encoders, self.hint = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), hint
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(5))
+
+    def forward(self, x):
+        return self.encoders(x, mask=self.mask, is_causal=self.hint)
+
+
+@pytest.mark.parametrize("hint", [None, True])
+def test_a_transformer_of_torch_has_nodes_after_its_layers(hint):
+    module, x, target = Encoders(hint).double(), *torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    net = from_torch(module, x)
+    for i in (0, 1):
+        assert {f"encoders_layers_{i}_linear{j}" for j in (1, 2)} <= set(net.nodes)
+    assert torch.equal(net(x), module(x))
+    assert torch.backends.mha.get_fastpath_enabled()
+    torch.testing.assert_close(net.eval()(x), module.eval()(x))
+    assert_learns(net.train(), module, x, target, backprop(module, x, target))
+    pair = from_torch(nn.Transformer(4, 2, 1, 1, 6, batch_first=True), (X[:, None], X[:, None]))
+    assert {"encoder_layers_0_linear2", "decoder_layers_0_linear2"} <= set(pair.nodes)
+
+
+class Unlearnt(nn.Module):
+    """A first part that is not to learn, as people write it."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        with torch.no_grad():
+            parts = self.b(self.a(x).relu_()).chunk(2, 1)
+        return self.c(x + torch.cat([parts[0], parts[1].tanh()], 1))
+
+
+def test_what_runs_without_gradients_learns_nothing():
+    module, x, target = Unlearnt().double(), X.double(), torch.randn(4, 4, dtype=torch.float64)
+    net = assert_converts(module, x)
+    assert list(net.nodes) == ["c"]
+    expected = backprop(module, x, target)
+    assert {name for name, g in expected.items() if g is not None} == {"c.weight", "c.bias"}
+    assert_learns(net, module, x, target, expected)
 
 
 class Text(nn.Module):

@@ -9,13 +9,15 @@ parents and the node is its prediction, an ``fx.GraphModule`` that holds the ver
 original. By default these are cut:
 
 - layers with weights: modules of ``torch.nn`` with parameters (but norms and PReLU), ``F.linear(x, self.w)`` and such;
+  ``nn.Transformer`` and its encoders and decoders are made of layers, and looked into;
 - sums, differences, products and concatenations of tensors that stem from different value nodes;
 - what has parameters, buffers or random numbers and feeds several nodes, so that it is computed once;
 - the outputs. What follows the last layer is one node with it, if it has no parameters.
 
 The rest (activations, norms, pooling, reshaping) joins the node that it feeds, and is computed again if it feeds
 several. ``x.shape`` makes no edge: sizes are constants, but for the batch's, which is taken from a parent. Operations
-in place work on a copy where they would change a parent's activity.
+in place work on a copy where they would change a parent's activity. What runs under ``torch.no_grad`` joins, too, and
+its weights learn nothing.
 """
 
 from __future__ import annotations
@@ -65,9 +67,10 @@ def from_torch(
     ``leaves``         types (or names) of modules that are not looked into: each is a node, whatever it computes.
     ``balance``        add identity nodes on every edge that skips levels, as :meth:`Graph.balance` does.
 
-    The module is left as it is: its statistics, its mode, and torch's random numbers too. Raises ``TypeError`` for the
-    wrong kind of thing, and ``ValueError``, with the line of the source, for what cannot be converted: control flow
-    that depends on data, tensors that are changed in place and used under their old name.
+    (In eval mode and without gradients torch may compute a layer of ``nn.Transformer`` by one kernel, which rounds
+    otherwise.) The module is left as it is: its statistics, its mode, and torch's random numbers too. Raises
+    ``TypeError`` for the wrong kind of thing, and ``ValueError``, with the line of the source, for what cannot be
+    converted: control flow that depends on data, tensors that are changed in place and used under their old name.
     """
     examples = _checked(module, example_input)
     if not isinstance(balance, bool):
@@ -76,7 +79,10 @@ def from_torch(
     kind, device = type(module).__name__, examples[0].device
     before = random_state(device)
     try:
-        twin = copy.deepcopy(module).eval()  # what happens to it happens to nobody
+        try:
+            twin = copy.deepcopy(module).eval()  # what happens to it happens to nobody
+        except Exception as error:
+            raise ValueError(f"{kind} cannot be copied, and is not traced but as a copy: {error}") from error
         with torch.no_grad():
             try:
                 expected = twin(*(x.clone() for x in examples))  # clones, for it may change them in place
@@ -87,7 +93,8 @@ def from_torch(
             if not _equal(plan.converted(twin)(*examples), expected):
                 raise ValueError(
                     f"{kind} answers otherwise once it is traced: something in it (a hook, a batch size written as a "
-                    "number, numpy, Python's random) is hidden from torch.fx; pass the type of that submodule in leaves"
+                    "number, isinstance, autocast, numpy, Python's random) is hidden from torch.fx; pass the type of "
+                    "that submodule in leaves"
                 )
         net = plan.converted(module)
     finally:
@@ -211,6 +218,8 @@ class _Plan:
     def _is_layer(self, n: fx.Node) -> bool:
         """Whether a value node comes after ``n`` for its own sake: a layer, or a tensor out of the tuple of one."""
         source: Any = n
+        if n.meta["detached"]:
+            return False
         while source.target is operator.getitem and not isinstance(source.args[0].meta["values"][0], Tensor):
             source = source.args[0]
         if not is_float(n) or source.op != "call_module":
@@ -255,6 +264,7 @@ class _Plan:
                 origins = [{p} if p in self.cuts or p in self.inputs else self.sources[p] for p in _tensors_of(n)]
                 self.sources[n] = set().union(*origins)
                 merges = name_of(n) in MERGING and is_float(n) and n.op in ("call_function", "call_method")
+                merges = merges and not n.meta["detached"]
                 if (
                     self.default
                     and merges
@@ -360,7 +370,8 @@ class _Piece:
             own = _attribute(self.root, str(n.target))  # there is none for a constant that was made in forward
             self.parts[str(n.target)] = _attribute(self.plan.root, str(n.target)) if own is None else own
         args = tuple(arguments.pop(i) for i in range(len(n.args)))
-        return self.graph.create_node(n.op, n.target, args, arguments, n.name)
+        made = self.graph.create_node(n.op, n.target, args, arguments, n.name)
+        return self.graph.call_method("detach", (made,)) if n.meta["detached"] and is_float(n) else made
 
     def _plain(self, n: fx.Node) -> Any:
         """What is no tensor: a constant, or computed from the batch's size, or a parent's device or dtype."""
@@ -400,6 +411,8 @@ def _checked(module: object, example: object) -> tuple[Tensor, ...]:
     if not isinstance(module, nn.Module):
         hint = ": make an object of it, by its arguments" if isinstance(module, type) else ""
         raise TypeError(f"module is a {type(module).__name__}, but must be a torch.nn.Module{hint}")
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        raise TypeError("module is compiled: give the one that it was made from (of torch.compile, its _orig_mod)")
     if isinstance(module, Graph):
         raise TypeError("module is a deeppc.Graph already: train it as it is")
     examples = example if isinstance(example, tuple) else (example,)
@@ -436,7 +449,9 @@ def _attribute(root: nn.Module, name: str) -> Any:
 
 def _equal(ours: Any, theirs: Any) -> bool:
     if isinstance(theirs, Tensor):
-        return isinstance(ours, Tensor) and (ours.is_meta or torch.allclose(ours, theirs, equal_nan=True))
+        if not isinstance(ours, Tensor) or ours.dtype != theirs.dtype:
+            return False
+        return ours.is_meta or torch.allclose(ours, theirs, equal_nan=True)
     if isinstance(theirs, Mapping):
         return all(_equal(ours[key], value) for key, value in theirs.items())
     if isinstance(theirs, tuple | list):

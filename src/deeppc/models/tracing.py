@@ -7,6 +7,7 @@ traced graph has in its ``meta``
 ``values``    its result for each of the two batches, of 2 and of 3 samples;
 ``changed``   the nodes whose tensors it changed in place;
 ``random``    whether it drew random numbers;
+``detached``  whether it ran under ``torch.no_grad``, or was taken out of what did;
 ``flags``     those of its arguments that are the training mode, with their value in training;
 ``ends``      names and modules whose result it is;
 ``line``      the line of the user's source that it comes from, in words.
@@ -22,6 +23,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
@@ -40,8 +42,12 @@ BATCHES = (2, 3)  # so many samples; one would be too few for a BatchNorm
 FACTORIES = ("zeros", "ones", "empty", "full", "rand", "randn")  # these take no traced size by themselves
 # What may be asked of a tensor without looking at its contents.
 ATTRIBUTES = {"shape", "ndim", "dtype", "device", "layout", "is_cuda", "requires_grad", "itemsize", "nbytes"}
+ATTRIBUTES |= {"is_nested"}
 QUESTIONS = {"size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "is_floating_point"}
 QUESTIONS |= {"is_complex", "element_size", "get_device", "is_tensor", "result_type"}
+# Modules of torch.nn that are looked into, for they are made of layers.
+COMPOSED: tuple[type[nn.Module], ...] = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+COMPOSED += (nn.TransformerDecoder, nn.TransformerDecoderLayer)
 
 
 class Tracer(fx.Tracer):
@@ -61,7 +67,9 @@ class Tracer(fx.Tracer):
         return isinstance(module, self._types) or name in self._names
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return self.chosen(m, module_qualified_name) or super().is_leaf_module(m, module_qualified_name)
+        if self.chosen(m, module_qualified_name) or isinstance(m, torch.jit.ScriptModule):
+            return True
+        return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, COMPOSED)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         """One placeholder for each example; other arguments of ``forward`` keep their defaults."""
@@ -86,6 +94,14 @@ class Tracer(fx.Tracer):
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, fx.Proxy]) -> Any:
         return attr_val if self._running else super().getattr(attr, attr_val, parameter_proxy_cache)
 
+    def create_arg(self, a: Any) -> Any:
+        """Let a named tuple be one, not an operation."""
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            return type(a)(*map(self.create_arg, a))
+        if is_dataclass(a) and not isinstance(a, type) and _found(fx.Proxy, vars(a)):
+            raise TraceError(f"it makes a {type(a).__name__} of tensors: make a tuple, a list or a dict of them")
+        return super().create_arg(a)
+
     def to_bool(self, obj: fx.Proxy) -> bool:
         """Let sizes decide a branch, as long as the batch's does not matter."""
         first, second = obj.node.meta["values"]
@@ -103,6 +119,8 @@ class Tracer(fx.Tracer):
     def create_node(self, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> fx.Node:
         node = super().create_node(kind, target, args, kwargs, *rest, **named)
         node.meta.update(values=[], changed=[], random=False, flags={}, ends=[], line=_line(sys._getframe()))
+        taken = node.target is operator.getitem and node.all_input_nodes[0].meta["detached"]
+        node.meta["detached"] = taken or not torch.is_grad_enabled()
         if kind not in ("placeholder", "output"):
             self._running = True
             try:
@@ -142,11 +160,20 @@ def trace(root: nn.Module, examples: Sequence[Tensor], leaves: Sequence[Leaf]) -
 
     Raises ``ValueError`` with the line that cannot be traced.
     """
+    try:
+        return _trace(root, examples, leaves)
+    except ValueError:
+        if not any(isinstance(m, COMPOSED) for m in root.modules()):
+            raise
+        return _trace(root, examples, [*leaves, *COMPOSED])
+
+
+def _trace(root: nn.Module, examples: Sequence[Tensor], leaves: Sequence[Leaf]) -> Tracer:
     tracers = []
     for mode in (True, False):
         tracer = Tracer(leaves, examples)
         try:
-            with _traceable():
+            with _traceable(), torch.enable_grad():
                 tracer.trace(copy.deepcopy(root).train(mode))
         except Exception as error:
             raise ValueError(_advice(root, error)) from error
@@ -201,16 +228,19 @@ def _refuse_aliases(order: list[fx.Node]) -> None:
     """
     place = {n: i for i, n in enumerate(order)}
     for n in order:
+        if n.meta["detached"] and not all(old.meta["detached"] for old in n.meta["changed"]):
+            refuse(n, "it changes a tensor in place and hides that from its gradient: compute a new one")
         for old in (o for changed in n.meta["changed"] for o in order[: place[n]] if share_memory(o, changed)):
             if old.op == "get_attr":
                 refuse(n, f"it changes {old.target} in place, which only a module of torch.nn may do")
             if any(place[u] > place[n] and (u.op == "output" or has_tensors(u)) for u in old.users):
-                refuse(n, "it changes a tensor in place that is used again under its old name: compute a new one")
+                why = "it changes a tensor in place that is used again under its old name"
+                refuse(n, f"{why}: use what it returns, or compute a new one")
 
 
 @contextmanager
 def _traceable() -> Iterator[None]:
-    """Within, ``torch.zeros(x.size(0), 8)``, ``len(x.shape)`` and ``range(x.size(1))`` can be traced."""
+    """Within, ``torch.zeros(x.size(0), 8)``, ``len(x.shape)``, ``range(x.size(1))`` and masks can be traced."""
 
     def recorded(make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)
@@ -224,14 +254,32 @@ def _traceable() -> Iterator[None]:
 
     def constant(of: Callable[[Any], int]) -> Callable[[fx.Proxy], int]:
         def number(proxy: fx.Proxy) -> int:
-            first, second = map(of, proxy.node.meta["values"])
+            values = proxy.node.meta["values"]
+            if of is operator.index and isinstance(values[0], Tensor):
+                raise TraceError("it makes a plain Python value of a tensor's contents")
+            first, second = map(of, values)
             if first != second:
                 raise TraceError("it needs the size of the batch as a plain number: use x.size(0)")
             return first
 
         return number
 
+    def known(ask: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(ask)
+        def call(*args: Any) -> Any:
+            values = ([a.node.meta["values"][i] if isinstance(a, fx.Proxy) else a for a in args] for i in (0, 1))
+            first, second = (ask(*each) for each in values)
+            if first != second:
+                raise TraceError("what follows from a mask depends on the batch")
+            return first
+
+        return call
+
     with ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)  # one kernel for a whole layer, in eval mode alone
+        for owner, name in ((nn.functional, "_none_or_dtype"), (nn.modules.transformer, "_detect_is_causal_mask")):
+            stack.enter_context(patch.object(owner, name, known(getattr(owner, name))))
         for name in FACTORIES:
             stack.enter_context(patch.object(torch, name, recorded(getattr(torch, name))))
         stack.enter_context(patch.object(fx.Proxy, "__len__", constant(len)))
@@ -240,9 +288,9 @@ def _traceable() -> Iterator[None]:
 
 
 def _is_users(frame: FrameType) -> bool:
-    """Whether a frame runs the user's source: neither torch's nor this file."""
+    """Whether a frame runs the user's source: neither torch's nor ours."""
     file = frame.f_code.co_filename
-    return file != __file__ and not file.startswith((str(Path(torch.__file__).parent), "<"))
+    return not file.startswith((str(Path(__file__).parent), str(Path(torch.__file__).parent), "<"))
 
 
 def _words(file: str, line: int) -> str:
@@ -257,7 +305,7 @@ def _line(frame: FrameType | None) -> str:
 
 def _advice(root: nn.Module, error: Exception) -> str:
     """What cannot be traced, on which line of the user's source, and what to do."""
-    where, owner = "a line of torch's own", None
+    where, owner = "its forward", None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         if _is_users(trace.tb_frame):
