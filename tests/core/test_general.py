@@ -479,6 +479,44 @@ def test_without_a_target_inference_is_the_feed_forward_pass_and_stops_at_once()
     assert found.trace == [0.0, 0.0]
 
 
+RESPONSES = {
+    "weights": (CrossEntropy(WEIGHT), lambda mu: mu.softmax(1)),
+    "ignored": (CrossEntropy(ignore_index=1), lambda mu: mu.softmax(1)),
+    "cross-entropy": (CrossEntropy(), lambda mu: mu.softmax(1)),
+    "Bernoulli": (Bernoulli(), torch.sigmoid),
+    "Huber": (Huber(), lambda mu: mu),
+}
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_an_output_without_a_target_follows_its_prediction_under_any_energy(name):
+    """So the network says at test time what it says in one pass; and with a node clamped, what follows from it."""
+    energy, respond = RESPONSES[name]
+    net, (inputs, _) = chain(energy), data()
+    found = deeppc.infer(net, {"input": inputs["left"]}, steps=30)
+    torch.testing.assert_close(found.activities["3"], respond(net(inputs["left"])).detach())
+    held = torch.randn(6, 4).double()
+    found = deeppc.infer(net, {"input": inputs["left"], "2": held}, steps=500)
+    torch.testing.assert_close(found.activities["3"], respond(net.nodes["3"](held)).detach())
+    start, seen = torch.full((6, 3), 0.25).double(), []
+    deeppc.infer(
+        net, {"input": inputs["left"]}, start={"3": start}, steps=0, observe=lambda t, s: seen.append(s.value("3"))
+    )
+    torch.testing.assert_close(seen[0], start)
+
+
+def test_free_inputs_may_be_named_alone():
+    net = linear()
+    zero, a = torch.zeros(4, 3).double(), torch.randn(4, 4).double()
+    known, mask = torch.randn(4, 3).double(), torch.tensor([True, False, False])
+    for clamp, by_name, by_start in (
+        ({"a": a}, {"free": {"input": zero}}, {"free": ["input", "b"], "start": {"input": zero}}),
+        ({"a": a, "input": (known, mask)}, {"free": {"input": known}}, {"free": ["input"]}),
+    ):
+        expected, found = (deeppc.infer(net, clamp, steps=5, **how) for how in (by_name, by_start))
+        assert_same(found.activities, expected.activities)
+
+
 def test_langevin_noise_samples_the_gaussian_that_a_linear_network_is():
     """One node x with mu = 0 and temperature 0.5: its variance is 0.5, up to the step's own error lr_x / 2."""
     torch.manual_seed(0)
@@ -528,11 +566,21 @@ def test_inference_starts_where_it_is_told_and_changes_no_weight():
             r"mask of '2' is \(3, 4\), the activity \(2, 4\)",
         ),
         ({"3": torch.zeros(2, 3)}, {"free": {"1": torch.zeros(2, 4)}}, ValueError, "free names '1'"),
+        ({"3": torch.zeros(2, 3)}, {"free": ["x"]}, ValueError, "free names 'x': choose among input, 1, 2, 3"),
+        ({"3": torch.zeros(2, 3)}, {"free": ["input"]}, ValueError, "nothing says where it starts"),
+        ({"3": torch.zeros(2, 3)}, {"free": ["3"]}, ValueError, "'3' is free and clamped"),
     ],
 )
 def test_what_cannot_be_inferred_is_said(clamp, more, error, message):
     with pytest.raises(error, match=message):
         deeppc.infer(chain(), clamp, **more)
+
+
+def test_classes_with_weights_are_not_clamped_in_part():
+    net, (inputs, _) = chain(CrossEntropy(WEIGHT)), data()
+    part = (torch.full((6, 3), 1 / 3).double(), torch.tensor([True, False, False]))
+    with pytest.raises(ValueError, match="'3' has class weights, and so can be clamped as a whole only"):
+        deeppc.infer(net, {"input": inputs["left"], "3": part})
 
 
 def test_a_latent_node_learns_to_predict_without_inputs():

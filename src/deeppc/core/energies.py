@@ -103,7 +103,8 @@ class CrossEntropy(Energy):
     """``-sum w y log softmax(mu)`` over the classes, which are dimension 1, and over positions, if there are any.
 
     ``weight`` (w) has a number for each class; ``label_smoothing`` mixes targets with equal shares; targets that are
-    ``ignore_index`` count for nothing. Targets are class indices (batch, positions...) or distributions.
+    ``ignore_index`` count for nothing. Targets are class indices (batch, positions...) or distributions. An output that
+    is not clamped follows the softmax of its prediction.
     """
 
     weight: Tensor | None
@@ -124,6 +125,9 @@ class CrossEntropy(Energy):
     def message(self, x: Tensor, mu: Tensor) -> Tensor:
         y = self._weighed(x)
         return y - y.sum(1, keepdim=True) * torch.softmax(mu, dim=1)
+
+    def force(self, x: Tensor, mu: Tensor) -> Tensor:
+        return x - torch.softmax(mu, dim=1)
 
     def target(self, targets: Tensor, out: Tensor) -> Tensor:
         if out.dim() < 2:

@@ -8,7 +8,7 @@ completion            ``infer(net, {"image": (images, known)})``: clamped where 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from deeppc.core.arguments import checked
+from deeppc.core.energies import CrossEntropy
 from deeppc.core.graph import Graph
 from deeppc.core.inference import Descent, relax
 from deeppc.core.inputs import require_tensor, same_shape
@@ -44,7 +45,7 @@ def infer(
     net: Graph,
     clamp: Mapping[str, Clamped],
     *,
-    free: Mapping[str, Tensor] | None = None,
+    free: Mapping[str, Tensor] | Sequence[str] | None = None,
     start: Mapping[str, Tensor] | None = None,
     steps: int = 100,
     lr_x: float = 0.1,
@@ -59,7 +60,8 @@ def infer(
 
     ``clamp``      by node, the activity that it is held at, (batch, ...); or ``(activity, mask)``: held where the mask
                    (of the activity's shape, or one that broadcasts to it) is true. Outputs also take class indices.
-    ``free``       inputs that are not clamped, and where they start.
+    ``free``       inputs that are not clamped, and where they start; or their names alone, if ``start`` has that, or
+                   they are clamped in part. (Other nodes are free unless they are clamped.)
     ``start``      by node, where it starts; the others start from the feed-forward pass.
     ``steps``      of descent, at the rate ``lr_x``; fewer if in one of them the total energy changes by no more than
                    ``tolerance`` of itself.
@@ -81,13 +83,20 @@ def infer(
         if not fits:
             raise ValueError(f"{name} is {value}, but must be {range_}")
     held = {v: given if isinstance(given, tuple) else (given, None) for v, given in clamp.items()}
-    free, start = dict(free or {}), dict(start or {})
+    free, start = _split(net, held, free or {}, dict(start or {}))
     _check(net, held, free, start)
     inputs = {v: free[v] if v in free else held[v][0] for v in net.inputs}
     with torch.no_grad():
         state = State(net, inputs, loss=loss, free=list(free))
+        for v, energy in state.energy.items():
+            if not isinstance(energy, CrossEntropy) or energy.weight is None:
+                continue
+            if v not in held:  # class weights are those of targets: without, it follows its prediction
+                state.energy[v] = CrossEntropy()
+            elif held[v][1] is not None:
+                raise ValueError(f"{v!r} has class weights, and so can be clamped as a whole only")
         for v, x in start.items():
-            state.move(v, same_shape(x, state.mu0[v]) - state.mu0[v])
+            state.move(v, same_shape(x, state.mu0[v]) - state.response0(v))
         still, pinned = {v for v in net.inputs if v not in free}, dict[str, tuple[Tensor, Tensor]]()
         for v, (x, mask) in held.items():
             if v in still:
@@ -127,6 +136,27 @@ def infer(
         activities |= {v: state.value(v) for v in net.nodes}
         predictions = {v: state.predict(v).mu.detach() for v in net.nodes}
         return Inferred(activities, predictions, state.energies(), trace)
+
+
+def _split(
+    net: Graph,
+    held: Mapping[str, tuple[Tensor, Tensor | None]],
+    free: Mapping[str, Tensor] | Sequence[str],
+    start: dict[str, Tensor],
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return where free inputs start, and where nodes do."""
+    if isinstance(free, Mapping):
+        return dict(free), start
+    partly = {v: x for v, (x, mask) in held.items() if mask is not None}
+    for v in free:
+        if v not in net.inputs and v not in net.nodes:
+            raise ValueError(f"free names {v!r}: choose among {', '.join([*net.inputs, *net.nodes])}")
+        if v in held and v not in partly:
+            raise ValueError(f"{v!r} is free and clamped: choose one, or clamp it in part, by a mask")
+        if v in net.inputs and v not in start and v not in partly:
+            raise ValueError(f"the input {v!r} is free, but nothing says where it starts: give it in start")
+    inputs = {v: start.get(v, partly.get(v)) for v in free if v in net.inputs}
+    return inputs, {v: x for v, x in start.items() if v not in inputs}  # type: ignore[return-value]
 
 
 def _check(
