@@ -301,6 +301,25 @@ def test_a_converted_network_is_a_module_like_others():
     assert torch.equal(module.half().between.m, net.half().nodes["second"].between.m)
 
 
+def test_a_view_works_in_every_memory_format():
+    """As the command line trains images, which the module itself could not be called with."""
+
+    def forward(s, x):
+        h = s.conv(x).relu()
+        count = (x > 0).view(torch.uint8).sum((1, 2, 3))[:, None]  # this one is about the kind of numbers
+        return s.head(h.view(x.size(0), -1) + s.conv(x).view_as(h.flatten(1))) + count
+
+    module = Of(forward, conv=nn.Conv2d(1, 2, 3, padding=1), head=nn.Linear(32, 3))
+    images = torch.randn(4, 1, 4, 4)
+    net, expected = from_torch(module, images), module(images)
+    assert torch.equal(net(images), expected)
+    net.to(memory_format=torch.channels_last)
+    last = images.to(memory_format=torch.channels_last)
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        module(last)
+    torch.testing.assert_close(net(last), expected)
+
+
 class Tied(nn.Module):
     """A layer twice, and an autoencoder's decoder that is its encoder."""
 

@@ -47,6 +47,7 @@ WEIGHING = {"linear", "bilinear", "embedding", "matmul", "mm", "bmm", "einsum", 
 WEIGHING |= {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 MERGING = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "subtract", "multiply"}
 MERGING |= {form.format(name) for name in ("add", "sub", "mul") for form in ("{}", "i{}", "{}_")}
+RESHAPING = {"view": "reshape", "view_as": "reshape_as"}  # these work in every memory format
 MODE = "_mode"  # the part of a prediction that says whether it is training
 
 
@@ -370,7 +371,9 @@ class _Piece:
             own = _attribute(self.root, str(n.target))  # there is none for a constant that was made in forward
             self.parts[str(n.target)] = _attribute(self.plan.root, str(n.target)) if own is None else own
         args = tuple(arguments.pop(i) for i in range(len(n.args)))
-        made = self.graph.create_node(n.op, n.target, args, arguments, n.name)
+        sizes = n.op == "call_method" and not any(isinstance(a, torch.dtype) for a in args)
+        target = RESHAPING.get(str(n.target), n.target) if sizes else n.target
+        made = self.graph.create_node(n.op, target, args, arguments, n.name)
         return self.graph.call_method("detach", (made,)) if n.meta["detached"] and is_float(n) else made
 
     def _plain(self, n: fx.Node) -> Any:

@@ -158,7 +158,8 @@ def as_text(net: Graph, in_shape: Shape, title: str = "") -> RenderableType:
     for name in ("level", "node", "predicted from", "shape", "weights", "step", f"0 to {net.L}"):
         right, dim = name in ("level", "shape", "weights", "step"), name in ("level", "predicted from")
         style = "dim" if dim else ""
-        table.add_column(name, justify="right" if right else "left", style=style, no_wrap=name != "predicted from")
+        whole = name != "predicted from"  # which is folded where there is no room, for the end of a name tells most
+        table.add_column(name, justify="right" if right else "left", style=style, no_wrap=whole, overflow="fold")
     level_above = -1
     for place in places:
         hue = colour(place.arrival, net.L)
