@@ -112,6 +112,16 @@ def test_soft_labels_are_scored_by_the_class_and_by_cross_entropy(loss: str) -> 
     assert result.test_cross_entropy == pytest.approx(entropy.item(), rel=1e-5)
 
 
+def test_several_labels_are_scored_by_their_probabilities() -> None:
+    """A logit that goes on growing is no worse for it."""
+    net, labels = chain(3), (X[:, :3] > 0).float()
+    net.energies[net.output] = deeppc.Bernoulli()
+    result = fit(((X, labels), (X, labels)), "pc+s+f", net=net, epochs=3)
+    with torch.no_grad():
+        error = (torch.sigmoid(net(X)) - labels).square().mean()
+    assert result.test["mse"] == pytest.approx(error.item(), rel=1e-5)
+
+
 def test_targets_that_look_alike_may_be_named() -> None:
     assert fit((X, SOFT), "bp", targets="values", epochs=1).metric == "mse"
     assert metric_for(CLASSES) is METRICS["classes"]

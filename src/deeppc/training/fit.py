@@ -36,7 +36,7 @@ from deeppc.training.events import Callback, Finished, Note, ignore, together
 from deeppc.training.loop import Loop
 from deeppc.training.result import RunResult, read_result
 from deeppc.training.schedule import PaperSchedule, Schedule, TorchSchedule
-from deeppc.training.scores import Metric, metric_for
+from deeppc.training.scores import Metric, metric_for, responding
 from deeppc.training.sources import Sources, first_batch, sources_of
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -88,7 +88,7 @@ def fit(
                    the validation part of ``data``), the best on the test set, or the last.
     ``limit``      train on so many samples only. ``patience``: stop after so many epochs without a better one.
     ``targets``    what they are, if their form does not tell. Classes and soft labels are scored by accuracy, values by
-                   the mean squared error.
+                   the mean squared error (of probabilities, where the output's energy makes such of it).
     ``run_dir``    folder for manifest, metrics, checkpoints and report. None: nothing is written.
     ``resume``     resume the run in ``run_dir`` from its last checkpoint, to the same bits; with a ``DataLoader``, from
                    the start of an epoch (to the same bits if it draws from torch's own generator). A finished run
@@ -144,6 +144,8 @@ def fit(
     sources = sources if workers.alone else sources.shard(workers.rank, workers.size)
     moved = _optimizer(net, optimizer)
     metric = metric_for(sample[1], targets, outputs)
+    if metric.name == "mse":  # under Bernoulli and cross-entropy that of probabilities
+        metric = responding(metric, energies_of(net, algorithm.loss)[net.output].respond)
     notes = [Note(f"{spoken(name)} changes nothing here, since {why}.") for name, why in _idle(algorithm).items()]
     if select == "test" and sources.test is None:
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -93,6 +93,15 @@ def metric_for(targets: Tensor, kind: str = "auto", outputs: int = 10) -> Metric
         and bool(((targets.sum(1) - 1).abs() < 1e-4).all())
     )
     return METRICS["soft labels" if distribution else "values"]
+
+
+def responding(metric: Metric, respond: Callable[[Tensor], Tensor]) -> Metric:
+    """Return the metric of ``respond(outputs)``: of probabilities, say, where outputs are logits."""
+    return replace(
+        metric,
+        running=lambda outputs, targets: metric.running(respond(outputs), targets),
+        totals=lambda outputs, targets: metric.totals(respond(outputs), targets),
+    )
 
 
 class Sums:
