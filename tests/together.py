@@ -83,6 +83,13 @@ SPECS: dict[str, dict[str, Any]] = {
     "ipc+l": {"T": 3},
     "ipc+s+cn": {"beta": 0.5, "T": 3},
     "tp": {"damping": 0.5, "iterations": 3},
+    "bp, repeated": {"repeats": 3},
+    "zil": {},
+    "fa": {},
+    "dfa": {},
+    "epc": {"T": 3},
+    "hpc, below the resolution": {"T": 3},
+    "pc+nn": {"beta": 0.5},
 }
 SIZES = (7, 3)  # samples in each batch: fewer than there are workers, and never a multiple
 

@@ -429,17 +429,38 @@ def test_few_products_give_what_the_krylov_space_holds():
     net, images, _, target = case(linear_chain())
     _, H = minimum(net, images, target)
     H = torch.kron(torch.eye(len(images)).double(), H)  # of all samples, one after the other
-    g = torch.Generator().manual_seed(spectrum.SEED)
-    span = [torch.cat([torch.randn(5, 5, generator=g).double() for _ in range(3)], 1).flatten()]
+    state = slope_state(net, images)
+    span = [torch.cat(list(spectrum.random_change(state, ["1", "2", "3"]).values()), 1).flatten()]
     for _ in range(3):
         span.append(H @ span[-1])
     Q, _ = torch.linalg.qr(torch.stack(span, 1))
     values, vectors = torch.linalg.eigh(Q.T @ H @ Q)
     y = Q @ vectors[:, -1]
     with torch.no_grad():
-        least, largest = spectrum.extremes(slope_state(net, images), 4)
+        least, largest = spectrum.extremes(state, 4)
     assert least == pytest.approx(float(values[0]), rel=1e-4)
     assert largest == pytest.approx(float(values[-1] + (H @ y - values[-1] * y).norm()), rel=1e-4)
+
+
+def test_the_change_to_begin_with_is_a_samples_own():
+    """So that workers measure what one process would; and it is no mean, which norms take away."""
+    torch.manual_seed(0)
+    nodes = {"h": (nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), "a"), "g": (nn.Embedding(7, 5), "b")}
+    net = Graph({**nodes, "y": (Sum(nn.Linear(5, 3)), ["h", "g"])}, inputs=("a", "b"))
+    inputs = {"a": torch.randn(6, 3, 2, 2), "b": torch.arange(6)}
+
+    def change(rows):
+        with torch.no_grad():
+            state = State(net, {v: x[rows] for v, x in inputs.items()}, wave=spectrum.slopes(net))
+        return spectrum.random_change(state, ["h", "g"])
+
+    whole = change(slice(0, 6))
+    for rows in (slice(0, 2), slice(2, 6), slice(6, 6)):
+        for v, part in change(rows).items():
+            torch.testing.assert_close(part, whole[v][rows])
+    assert not torch.allclose(whole["h"], whole["g"], atol=0.1)
+    for u in whole.values():
+        assert float((u - u.mean(0)).norm()) > 0.1 * float(u.norm())
 
 
 def test_rate_and_momentum_are_polyaks():

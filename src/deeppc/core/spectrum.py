@@ -16,11 +16,12 @@ is the fastest: distances fall by sqrt(m) a step, about 1 - 2 sqrt(l / h), where
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from deeppc.core import reuse
 from deeppc.core.graph import Graph
 from deeppc.core.state import State
 from deeppc.core.wave import Wave
@@ -60,9 +61,8 @@ def extremes(state: State, probes: int) -> tuple[float, float]:
     hidden = [v for v in state.net.nodes if v not in state.net.outputs]
     if not hidden:
         return 1.0, 1.0
-    generator = torch.Generator().manual_seed(SEED)
     last: Change = {}
-    new: Change = {v: torch.randn(state.mu0[v].shape, generator=generator).to(state.mu0[v]) for v in hidden}
+    new = random_change(state, hidden)
     own: list[float] = []
     between = [_length(state, new)]
     for _ in range(probes):
@@ -78,6 +78,22 @@ def extremes(state: State, probes: int) -> tuple[float, float]:
     matrix.diagonal(-1).copy_(torch.tensor(between[1:-1]))  # the half that is read
     values, vectors = torch.linalg.eigh(matrix)
     return float(values[0]), float(values[-1] + between[-1] * vectors[-1, -1].abs())
+
+
+def random_change(state: State, nodes: Sequence[str]) -> Change:
+    """A change to begin with: the same random one for each sample, times a number that its inputs give, at random.
+
+    So it does not depend on the other samples, which another worker may have, and no norm cancels it.
+    """
+    generator = torch.Generator().manual_seed(SEED)
+
+    def drawn(like: Tensor) -> Tensor:
+        return torch.randn(like.shape[1:], generator=generator).to(like)
+
+    inputs = [reuse.widened(state.mu0[v]).unsqueeze(-1).flatten(1) for v in state.net.inputs]
+    length = 1 + torch.stack([x @ drawn(x) / math.sqrt(x.shape[1]) for x in inputs]).sum(0)
+    start = {v: state.mu0[v] for v in nodes}
+    return {v: (drawn(x) * length.view(-1, *[1] * (x.dim() - 1))).to(x) for v, x in start.items()}
 
 
 def heavy_ball(least: float, largest: float) -> tuple[float, float]:
