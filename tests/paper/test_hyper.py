@@ -42,10 +42,47 @@ def presets(tmp_path):
         ("cifar10 vgg5 none pc+f", DEFAULTS["pc+f"], "defaults"),
         ("cifar10 vgg5 none ipc", DEFAULTS["ipc"], "defaults"),
         ("cifar10 vgg5 none ipc+cn", DEFAULTS["ipc"] | NUDGED, "defaults"),
+        ("cifar10 vgg5 none bp-last2", DEFAULTS["bp"], "defaults"),
     ],
 )
 def test_the_nearest_preset_is_taken(presets, task, settings, source):
     assert settings_for(Task(*task.split()), presets) == (settings, source)
+
+
+@pytest.mark.parametrize(
+    ("task", "lr_w", "source"),
+    [
+        ("vgg5 bp", 0.1, "preset plain"),
+        ("vgg5 bp-last2", 0.2, "preset last"),
+        ("vgg5 bp-last1", 0.1, "preset plain (nearest)"),
+        ("vgg10 bp-repeats10", 0.1, "preset plain (nearest)"),
+        ("vgg5 zil", 0.1, "preset plain (nearest)"),
+        ("resnet10-mupc pc", 0.4, "preset scaled"),
+        ("resnet10 pc", 0.3, "preset other (nearest)"),  # though the other has its shape
+        ("vgg10 pc", 0.3, "preset other (nearest)"),
+    ],
+)
+def test_controls_and_scaled_weights_have_presets_of_their_own(tmp_path, task, lr_w, source):
+    files = {
+        "plain": 'model = "vgg5"\nalgorithm = "bp"\nlr_w = 0.1',
+        "last": 'model = "vgg5"\nalgorithm = "bp"\nlast = 2\nlr_w = 0.2',
+        "other": 'model = "vgg5"\nalgorithm = "pc"\nlr_w = 0.3',
+        "scaled": 'model = "resnet10-mupc"\nalgorithm = "pc"\nlr_w = 0.4',
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(f'dataset = "cifar10"\n{text}\n')
+    model, method = task.split()
+    found, where = settings_for(Task("cifar10", model, "none", method), tmp_path)
+    assert (found["lr_w"], where) == (lr_w, source)
+
+
+def test_cells_ask_for_presets_of_what_they_are():
+    cells = {(c.row, c.column): c.config for c in find("rivals").grid(scale_for("workstation", "rivals"))}
+    assert cells["BP repeated", "VGG5"].method == "bp-repeats5"
+    assert cells["BP last half", "ResNet10"].method == "bp-last5"
+    assert cells["BP last", "VGG10"].method == "bp-last1"
+    assert {config.method for (row, _), config in cells.items() if row in ("BP", "PC+NN")} == {"bp", "pc+nn"}
+    assert cells["PC muPC", "ResNet10"].model == "resnet10-mupc"
 
 
 def test_one_cells_changes_are_not_the_next_ones(presets):

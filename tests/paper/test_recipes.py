@@ -179,7 +179,9 @@ def variants_differ_in_what_their_names_say(planned, content):
 
 
 def every_rival_is_measured_and_said_something_of(planned, content):
-    found, text = values(content["tables"][0]), (planned.folder / "result.md").read_text()
+    (table,) = content["tables"]  # all networks and methods in one
+    found = {(row.removeprefix("VGG5 "), column): each for (row, column), each in values(table).items()}
+    text = (planned.folder / "result.md").read_text()
     rows = [cell.row for cell in planned.cells]
     assert "PC muPC" not in rows  # which is for residual networks
     assert all(found[row, name][0] > 0 for row in rows for name in ("work", "time", "memory"))
@@ -192,7 +194,10 @@ def every_rival_is_measured_and_said_something_of(planned, content):
     assert found["BP", "accuracy, %"] == [
         100 * planned.evidence().place("cifar10", "BP", "VGG5").values("test_accuracy")[0]
     ]
-    assert all(f"- {row}: " in text for row in [*rows, "Protocol"])
+    assert "- Protocol: " in text
+    for row in rows:  # what it is for, and what it costs
+        (words,) = re.findall(f"^- {re.escape(row)}: (.*)$", text, re.MULTILINE)
+        assert re.fullmatch(r"[A-Z].*\. It costs .*\.", words), words
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deeppc.paper.recipes.rivals.step_cost", lambda *args: pytest.fail("measured again"))
         run([planned], [])

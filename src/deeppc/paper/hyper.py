@@ -28,19 +28,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "pc+s+f": {"lr_x": 0.5, "lr_w": 1e-3, "alpha": 0.01},
     "ipc": {"lr_x": 0.1, "lr_w": 3e-4},
     "ipc+s": {"lr_x": 0.5, "lr_w": 3e-4, "alpha": 0.01},
-    "epc": {"lr_x": 0.1, "lr_w": 1e-3},
+    "epc": {"lr_x": 0.01, "lr_w": 1e-3},
     "hpc": {"lr_w": 1e-3},
     **{name: {"lr_w": 1e-3} for name in ("zil", "fa", "dfa", "tp")},
 }
 LIKE = {"pc+s": "pc+s+f", "pc+d": "pc+s+f", "pc+d+f": "pc+s+f", "pc+l+f": "pc+s+f", "pc+f": "pc"}
 LIKE |= {"hpc": "pc", "zil": "bp", "fa": "bp", "dfa": "bp", "tp": "bp"}
 NUDGED = {"beta": 0.5}  # for nudging, if it was not searched for: with 1 a negative sign mirrors the target
+MUPC = "-mupc"
 LEVELS = {"mlp": 4, "vgg5": 5, "vgg7": 7, "vgg10": 10, "vgg15": 15}
-LEVELS |= {f"resnet{levels}": levels for levels in (10, 18, 34, 66, 130)}
+LEVELS |= {f"resnet{levels}": levels for levels in (10, 18, 34, 66, 130)} | {f"resnet10{MUPC}": 10}
 
 
 class Task(NamedTuple):
-    """What a preset was made for."""
+    """What a preset was made for. ``algorithm`` is that of a config's ``method``: a control has a name of its own."""
 
     dataset: str
     model: str
@@ -53,17 +54,20 @@ def settings_for(task: Task, folder: Path | None = None) -> tuple[dict[str, Any]
 
     ``folder`` holds the presets; None: the package's own.
     """
-    plain = re.sub(r"\+[pnc]n\b", "", task.algorithm)  # without nudging
+    method = re.sub(r"-(repeats|last)\d+", "", task.algorithm)  # of which it may be a control
+    plain = re.sub(r"\+[pnc]n\b", "", method)  # without nudging
     known = _presets(folder)
-    algorithms = [task.algorithm, plain, LIKE.get(plain, plain)]  # the first that has a preset
+    algorithms = [task.algorithm, method, plain, LIKE.get(plain, plain)]  # the first that has a preset
     usable = [other for other in known if other.algorithm in algorithms and other.model in LEVELS]
+    if not task.model.endswith(MUPC):  # its learning rates are for no other weights
+        usable = [other for other in usable if not other.model.endswith(MUPC)]
     if not usable:
-        return DEFAULTS[plain] | (NUDGED if plain != task.algorithm else {}), "defaults"
+        return DEFAULTS[plain] | (NUDGED if plain != method else {}), "defaults"
     nearest = min(usable, key=lambda other: (algorithms.index(other.algorithm), *_distance(other, task)))
     name, settings = known[nearest][0], dict(known[nearest][1])
     if nearest.model != task.model and settings.get("T") is not None:
         settings["T"] = max(settings["T"], LEVELS[task.model])
-    if nearest.algorithm != task.algorithm and plain != task.algorithm:
+    if nearest.algorithm != method and plain != method:
         settings |= NUDGED
     return settings, f"preset {name}" + ("" if nearest == task else " (nearest)")
 
@@ -88,6 +92,6 @@ def _presets(folder: Path | None) -> dict[Task, tuple[str, dict[str, Any]]]:
     for name in presets.names(folder):
         preset = presets.load(name, folder)
         config = preset.config()
-        task = Task(config.dataset, config.model, config.norm, config.algorithm)
+        task = Task(config.dataset, config.model, config.norm, config.method)
         found[task] = name, {key: config.setting(key) for key in preset.table if key in tuned}
     return found

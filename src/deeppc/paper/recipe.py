@@ -183,7 +183,9 @@ def cell(scale: Scale, table: str, row: str, column: str, *, model: str, algorit
     """
     dataset = scale.datasets.get(table, table)
     norm = changes.get("norm", scale.norm)
-    settings, hyper = settings_for(Task(dataset, model, norm, algorithm))
+    own = {name: value for name, value in changes.items() if name in options_for(algorithm)}
+    method = TrainConfig.of(algorithm=algorithm, **own).method
+    settings, hyper = settings_for(Task(dataset, model, norm, method))
     if scale.activation is not None and (norm == "none" or scale.same_activation):
         settings, hyper = settings | {"activation": scale.activation}, f"{hyper} with {scale.activation}"
     settings = {**settings, "norm": norm, **changes}

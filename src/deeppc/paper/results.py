@@ -28,7 +28,7 @@ from deeppc.runs.provenance import provenance
 from deeppc.training.config import to_table
 
 RESULT = "result.json"
-TUNED = ("T", "lr_x", "momentum_x", "alpha", "k", "beta", "lr_w", "weight_decay", "activation")
+TUNED = ("T", "lr_x", "momentum_x", "alpha", "k", "beta", "damping", "lr_w", "weight_decay", "activation")
 Block = str | Table | Plot | Mapping[str, str]
 Sections = list[tuple[str, Sequence[Block]]]  # headings, and what stands below them
 
@@ -229,16 +229,17 @@ def _settings(content: Mapping[str, Any]) -> Table:
     def short(value: object) -> str:
         return UNKNOWN if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
+    shown = [key for key in TUNED if any(cell["config"].get(key) is not None for cell in content["cells"])]
     rows = [
         [
             f"{cell['row']} {cell['column']}",
             cell["hyper_parameters"],
-            *(short(cell["config"].get(key)) for key in TUNED),
+            *(short(cell["config"].get(key)) for key in shown),
             ", ".join(f"{run['seed']}: {run['status']}" for run in cell["runs"]),
         ]
         for cell in content["cells"]
     ]
-    return Table(["cell", "settings from", *TUNED, "seeds"], rows)
+    return Table(["cell", "settings from", *shown, "seeds"], rows)
 
 
 def _facts(content: Mapping[str, Any]) -> dict[str, str]:

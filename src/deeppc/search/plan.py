@@ -69,10 +69,10 @@ class Plan:
 
 
 def task_name(config: TrainConfig) -> str:
-    """``cifar10-vgg5-pc+s+f``, ``cifar10-vgg5-bf-pc+s+f``; of a path, only its last part."""
+    """``cifar10-vgg5-pc+s+f``, ``cifar10-vgg5-bf-bp-last2``; of a path, only its last part."""
     norm = "" if config.norm == "none" else f"-{config.norm}"
     dataset, model = (re.sub(r"[^\w.+-]+", "-", Path(name).name) for name in (config.dataset, config.model))
-    return f"{dataset}-{model}{norm}-{config.algorithm}"
+    return f"{dataset}-{model}{norm}-{config.method}"
 
 
 def folder_of(config: TrainConfig) -> Path:

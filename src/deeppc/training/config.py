@@ -147,6 +147,13 @@ class TrainConfig:
         """Return a setting by its flat name: an own field, or an option's value (given or default)."""
         return getattr(self, name) if name in FIELDS else self.options.get(name, _known(name).default)
 
+    @property
+    def method(self) -> str:
+        """``algorithm``, with what makes a control of bp: ``bp-last2``, ``bp-repeats5``."""
+        controls = {"repeats": 1, "last": None}
+        found = {name: self.setting(name) for name in controls}
+        return self.algorithm + "".join(f"-{k}{v}" for k, v in found.items() if v != controls[k])
+
     def algorithm_object(self) -> Algorithm:
         """Build the algorithm with its options."""
         try:

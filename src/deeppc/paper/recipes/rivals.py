@@ -19,78 +19,110 @@ from pathlib import Path
 from typing import Any
 
 from deeppc.files import read_json, write_json
-from deeppc.paper.hyper import LEVELS
+from deeppc.paper.hyper import LEVELS, MUPC
 from deeppc.paper.matrix import Entry, Matrix
 from deeppc.paper.recipe import Cell, Evidence, Place, Plot, Recipe, cell
 from deeppc.paper.scales import Scale
 from deeppc.paper.store import EXTRA
-from deeppc.training import config
 from deeppc.training.config import TrainConfig
 
 NETS = ("VGG5", "VGG10", "ResNet10")
-# By row: the algorithm, what it is for, and what it costs.
+# By row: the algorithm; what it is for; what it costs.
 METHODS = {
-    "BP": ("bp", "The baseline: exact gradients, one pass down and one up.", "Nothing in it is local."),
+    "BP": ("bp", "The baseline that all others are measured by.", "It costs locality: errors come from far away."),
     "BP repeated": (
         "bp",
-        "A control for iPC: as many optimiser steps on each batch as the network has levels.",
-        "So many times backprop.",
+        "A control for iPC: backprop with as many optimiser steps on each batch as the network has levels.",
+        "It costs so many times backprop.",
     ),
     "BP last half": (
         "bp",
         "A control for methods whose early layers hardly learn: the first half of the levels keeps its weights.",
-        "Less than backprop.",
+        "It costs less than backprop.",
     ),
-    "BP last": ("bp", "The same, but the output alone learns.", "A forward pass and one layer's gradient."),
+    "BP last": (
+        "bp",
+        "The same, but the output alone learns: what random features allow.",
+        "It costs a forward pass and one layer's gradient.",
+    ),
     "Z-IL": (
         "zil",
-        "Shows that predictive coding can be backprop, exactly and with local updates.",
-        "Backprop's cost and backprop's answer, so there is nothing to gain but locality.",
+        "For the proof that predictive coding can be backprop, exactly and by local updates.",
+        "It costs what backprop costs and gives what backprop gives, so there is nothing to gain but locality.",
     ),
     "FA": (
         "fa",
-        "Needs no weights on the way back: fixed random ones carry the errors.",
-        "Backprop's cost; convolutional networks are known to lose accuracy by it (Bartunov et al. 2018).",
+        "For hardware and brains that do not know their weights on the way back: fixed random ones carry the errors.",
+        "It costs a backprop, and accuracy in convolutional networks (Bartunov et al. 2018).",
     ),
     "DFA": (
         "dfa",
-        "Sends the output's error to every layer at once: no way back at all.",
-        "No pull-backs, a matrix of units x classes for each layer; the same is known of it.",
+        "For layers that learn all at once: the output's error goes to each of them directly.",
+        "It costs less than backprop, a matrix of units x classes for each layer, and accuracy as in FA.",
     ),
     "TP": (
         "tp",
-        "Sends targets instead of errors, each by the inverse of its layer: Gauss-Newton, layer by layer.",
-        "A pull-back and a push forward for each iteration of the inverse; exact inverses are an idealisation.",
+        "For targets instead of errors, each by the inverse of its layer: Gauss-Newton, layer by layer.",
+        "It costs a pull-back and a push forward for each iteration of the inverse, which is an idealisation.",
     ),
-    "PC": ("pc", "Local updates from errors of relaxed activities.", "A step of inference for each level and more."),
-    "PC+PN": ("pc+pn", "Moves the output only a part of the way to the label.", "As PC, and a strength to tune."),
-    "PC+NN": ("pc+nn", "Moves the output away from the label, and learns the opposite.", "As PC+PN."),
-    "PC+CN": ("pc+cn", "Either of the two by chance: on the average the bias of both cancels.", "As PC+PN."),
-    "iPC": ("ipc", "Weights learn in every step of inference, so there is no phase to wait for.", "PC, and T updates."),
+    "PC": (
+        "pc",
+        "For local updates, from the errors of relaxed activities.",
+        "It costs a step of inference for each level, or more.",
+    ),
+    "PC+PN": (
+        "pc+pn",
+        "For smaller errors than PC's: the output moves only a part of the way to the label.",
+        "It costs what PC costs, and a strength to tune.",
+    ),
+    "PC+NN": (
+        "pc+nn",
+        "For the opposite bias: the output moves away from the label, and weights learn the opposite.",
+        "It costs what PC+PN costs.",
+    ),
+    "PC+CN": (
+        "pc+cn",
+        "For less bias: one or the other by chance, so that on the average the bias of both cancels.",
+        "It costs what PC+PN costs.",
+    ),
+    "iPC": (
+        "ipc",
+        "For learning without phases: weights learn in every step of inference.",
+        "It costs what PC costs, and an update of the weights for each step.",
+    ),
     "ePC": (
         "epc",
-        "Reaches PC's equilibrium in few steps at any depth, by descending on errors.",
-        "A forward and a backward pass for each step, and locality.",
+        "For PC's equilibrium in few steps at any depth, by descending on errors instead of activities.",
+        "It costs a forward and a backward pass for each step, and locality.",
     ),
     "hPC": (
         "hpc",
-        "PC without a rate to tune: momentum from the spectrum of its own inference.",
-        "PC, and as many steps more as measure the spectrum.",
+        "For PC without a rate to tune: its momentum comes from the spectrum of its own inference.",
+        "It costs what PC costs, and as many steps more as measure the spectrum.",
     ),
-    "PC+S+F": ("pc+s+f", "The paper's: spiking precision and forward update carry errors down whole.", "As PC."),
-    "iPC+S": ("ipc+s", "The paper's: iPC whose precision spikes when the wave of energy arrives.", "As iPC."),
+    "PC+S+F": (
+        "pc+s+f",
+        "The paper's, for depth: spiking precision and the forward update carry errors down whole.",
+        "It costs what PC costs.",
+    ),
+    "iPC+S": (
+        "ipc+s",
+        "The paper's, for depth without phases: iPC whose precision spikes when the wave of energy arrives.",
+        "It costs what iPC costs.",
+    ),
     "PC muPC": (
         "pc",
-        "PC in a residual network whose weights are scaled so that nothing depends on its depth.",
-        "As PC; a learning rate of its own to tune, and networks with skips.",
+        "For depth by scale: PC in a residual network with weights of which nothing depends on its depth.",
+        "It costs what PC costs, learning rates of its own, and networks with skips.",
     ),
 }
 ALIKE = 0.99  # cosines above are not drawn
 PROTOCOL = (
-    "All rows share network, data order, augmentation, optimiser (AdamW), epochs, seeds. Settings come from searches "
-    "of the same number of trials and the same budget for each method and network, judged on held-out images; where "
-    "there is none, from the method or network that is nearest, as the table of cells says, or from defaults. No test "
-    "image was looked at before the end. Work, time and memory: one training step, backprop's is 1."
+    "All rows share network, data order, augmentation, optimiser (AdamW), epochs and seeds. Settings come from "
+    "searches with the same number of trials and the same budget for each method and network, judged on held-out "
+    "images. Where there was no such search they come from the nearest method or network, or from defaults: the table "
+    "of cells says for each where from (Z-IL has backprop's updates, and takes backprop's settings). Work "
+    "(multiply-adds, counted), time and memory are those of one training step, and backprop's is 1."
 )
 
 
@@ -102,10 +134,9 @@ def _cell(scale: Scale, row: str, net: str) -> Cell:
     levels = LEVELS[net.lower()]
     controls: dict[str, dict[str, Any]] = {"BP repeated": {"repeats": levels}, "BP last half": {"last": levels // 2}}
     controls["BP last"] = {"last": 1}
-    found = cell(scale, "cifar10", row, net, model=net.lower(), algorithm=METHODS[row][0], **controls.get(row, {}))
-    if row != "PC muPC":
-        return found
-    return replace(found, config=config.replace(found.config, model=f"{net.lower()}-mupc"))
+    model, algorithm = net.lower() + (MUPC if row == "PC muPC" else ""), METHODS[row][0]
+    found = cell(scale, "cifar10", row, net, model=model, algorithm=algorithm, **controls.get(row, {}))
+    return replace(found, seeds=scale.seeds_for("cifar10", net.lower(), algorithm, scale.norm))
 
 
 def work(scale: Scale, folder: Path, tell: Callable[[str], None]) -> None:
@@ -147,22 +178,25 @@ def step_cost(config: TrainConfig, rounds: int) -> dict[str, float]:
 
 
 def tables(evidence: Evidence) -> list[Matrix]:
-    return [_table(evidence, net) for net in evidence.columns]
-
-
-def _table(evidence: Evidence, net: str) -> Matrix:
     steps = {(step["row"], step["column"]): step for step in evidence.extra.get("steps", [])}
     entries: dict[tuple[str, str], Entry] = {}
-    for place in (place for place in evidence.places if place.cell.column == net):
-        row = place.cell.row
+    for place in evidence.places:
+        row = f"{place.cell.column} {place.cell.row}"
         entries[row, "accuracy, %"] = place.accuracy("top1")
         for column in ("work", "time", "memory"):
             entries[row, column] = Entry((steps[place.at][column],) if place.at in steps else ())
         cosines = [[x for x in found.values() if math.isfinite(x)] for found in _cosines(place)]
         entries[row, "lowest cosine"] = place.entry(min(values) for values in cosines if values)
         entries[row, "mean cosine"] = place.entry(statistics.fmean(values) for values in cosines if values)
-    title = f"{net} on {evidence.trained_on('cifar10')}: accuracy, a step relative to BP's, cosine of updates with BP's"
-    return Matrix(f"cifar10.{net}", title, entries)
+    title = f"{evidence.trained_on('cifar10')}: accuracy, a step relative to BP's, cosine of updates with BP's"
+    return [Matrix("cifar10", title, entries)]
+
+
+def _of(table: Matrix, net: str) -> Matrix:
+    """The rows of one network, without its name."""
+    entries = {(row.removeprefix(f"{net} "), column): entry for (row, column), entry in table.entries.items()}
+    there = {row.removeprefix(f"{net} ") for row in table.rows if row.startswith(f"{net} ")}
+    return Matrix(net, net, {at: entry for at, entry in entries.items() if at[0] in there})
 
 
 def _cosines(place: Place) -> list[dict[str, float]]:
@@ -175,7 +209,8 @@ def _cosines(place: Place) -> list[dict[str, float]]:
 def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
     from deeppc.paper import figures
 
-    shown = {table.name.partition(".")[2]: table for table in made}
+    (table,) = made
+    shown = {net: _of(table, net) for net in evidence.columns}
     caption = "Test accuracy against the work of a training step, in multiply-adds relative to backprop's."
     drawn = [Plot("rivals", partial(figures.against, shown, "work", "accuracy, %"), caption)]
     turn = ("Does each layer follow backprop?", "cosine of the weight updates, last epoch, first seed")
@@ -201,6 +236,5 @@ RECIPE = Recipe(
     tables=tables,
     plots=plots,
     work=work,
-    words={"Protocol": PROTOCOL}
-    | {row: f"{use} Costs: {cost[0].lower()}{cost[1:]}" for row, (_, use, cost) in METHODS.items()},
+    words={"Protocol": PROTOCOL} | {row: f"{use} {cost}" for row, (_, use, cost) in METHODS.items()},
 )
