@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Protocol
 
 import torch
@@ -37,19 +39,22 @@ def relax(
     ``observe(t, state)`` sees the state before each step, and after the last; if it returns True, inference ends.
     ``relaxed(v)`` is called as soon as ``v`` will neither move nor pull at its parents any more.
     """
-    state = descent.state
+    state, turns = descent.state, descent.turns(steps)
     final = descent.final_turns(steps) if relaxed is not None else {}
-    for t in range(steps):
-        if observe is not None and observe(t, state) is True:
-            return
-        for v in reversed(list(state.net.nodes)):
+    if observe is not None:
+        turns = sorted(turns, key=itemgetter(0))  # else one node may be steps ahead of another
+    seen = 0
+    for t, v in chain(turns, [(steps, "")]):
+        while observe is not None and seen <= t:
+            if observe(seen, state) is True:
+                return
+            seen += 1
+        if v in state.free:
+            descent.move(v, t)
+        elif v:
             descent.turn(v, t)
             if relaxed is not None and final[v] == t:
                 relaxed(v)
-        for v in state.free:
-            descent.move(v, t)
-    if observe is not None:
-        observe(steps, state)
 
 
 class Descent:
@@ -82,6 +87,14 @@ class Descent:
         self._moments: dict[str, tuple[Tensor, Tensor, int]] = {}  # of Adam, and how many
         self._forces: defaultdict[str, list[reuse.Term]] = defaultdict(list)  # dE/dx of nodes whose turn is to come
         self._buffers: dict[str, Tensor] = {}  # of the momentum
+
+    def turns(self, steps: int) -> Iterable[tuple[int, str]]:
+        """The step and node of each turn, in their order: every node at every step, the successors first.
+
+        A turn of ``v`` at step t needs those of its successors at t, and of itself and its parents at t - 1.
+        """
+        order = [*reversed(list(self.state.net.nodes)), *self.state.free]
+        return ((t, v) for t in range(steps) for v in order)
 
     def turn(self, v: str, t: int, pull_back: PullBack | None = None, *, learns: bool = False) -> bool:
         """Send the error of ``v`` to itself and to its parents, then move it. Return whether it had one.

@@ -51,7 +51,8 @@ def share_memory(a: Tensor, b: Tensor) -> bool:
 
 def largest(sizes: Mapping[str, int]) -> set[str]:
     """The nodes of more than half the largest size: few, with most of the memory. Their graphs are not kept."""
-    return {v for v, size in sizes.items() if 2 * size > max(sizes.values())}
+    most = max(sizes.values())
+    return {v for v, size in sizes.items() if 2 * size > most}
 
 
 def _is_whole(x: Tensor) -> bool:

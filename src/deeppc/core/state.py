@@ -331,6 +331,12 @@ class State:
             if successor in self._large:
                 self.kept.pop(successor, None)
 
+    def let_go(self, v: str) -> None:
+        """Free what is held of a hidden ``v``, which nobody will ask for any more."""
+        if v not in self.net.outputs:
+            for held in (self.d, self.mu0, self._response0, self._activities, self.predictions, self.kept):
+                held.pop(v, None)
+
     def move_all(self, d: dict[str, Tensor]) -> None:
         """Go to the state with the deviations ``d``."""
         self.d = d

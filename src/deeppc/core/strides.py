@@ -60,18 +60,45 @@ def require_sound(net: Graph, energies: Mapping[str, Energy]) -> None:
 
 
 class Strides(Descent):
-    """SGD on the activities: ``T`` steps of a wave with precision 0 off the spike, and so many ``strides`` after it."""
+    """SGD on the activities: ``T`` steps of a wave with precision 0 off the spike, and so many ``strides`` after it.
+
+    Without strides it is the exact algorithm with ``alpha = 0``, on any graph.
+    """
 
     def __init__(self, state: State, lr: float, alpha: float, T: int, strides: int) -> None:
         net = state.net
         self._front = T
-        self._left = {v: max(0, T - 1 - net.arrival[v]) / strides for v in net.nodes}  # steps in each stride
+        self._left = {v: max(0, T - 1 - net.arrival[v]) / max(1, strides) for v in net.nodes}  # steps in each stride
         still = {*net.inputs, *net.outputs}
 
         def send(v: str, t: int) -> float:
             return float(t == net.arrival[v]) if t < T else alpha * self._left[v]
 
         super().__init__(state, lr, 0.0, False, send, lambda v, t: float(v not in still))
+
+    def turns(self, steps: int) -> list[tuple[int, str]]:
+        """Only those of nodes that send, and of their parents, which they move: as many as there are nodes.
+
+        The wave goes on whatever happens behind its front. So the strides of a node follow as soon as its parents have
+        fallen back, and it is done with while the wave is on its way.
+        """
+        net = self.state.net
+        found: dict[tuple[int, str], None] = {}
+        for v in net.nodes:
+            for t in (net.arrival[v], *range(self._front, steps)):
+                if t < steps and self.send(v, t):
+                    found |= {(t, u): None for u in (v, *net.parents[v]) if u in net.nodes}
+        index = {v: i for i, v in enumerate(net.nodes)}
+
+        def place(turn: tuple[int, str]) -> tuple[int, int, int]:
+            t, v = turn
+            stride = t - self._front  # after the parents' last, which is the wave or the stride before
+            return (t, -1, -index[v]) if stride < 0 else (net.arrival[v] + 1 + stride, stride, -index[v])
+
+        return sorted(found, key=place)
+
+    def final_turns(self, steps: int) -> dict[str, int]:
+        return dict.fromkeys(self.state.net.nodes, 0) | {v: t for t, v in sorted(self.turns(steps))}
 
     def error(self, v: str, t: int) -> Tensor:
         """The mean error over the steps that a stride stands for, but for what it does to its own prediction."""

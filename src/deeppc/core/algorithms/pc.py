@@ -119,8 +119,15 @@ class PC(Inferring):
 
         strides = self._strides(state.net)
         if strides is None:
-            return super().descent(state)
+            if not self._only_spikes():
+                return super().descent(state)
+            strides = 0
         return Strides(state, self.lr_x, self.alpha, self.horizon(state.net), strides)
+
+    def _only_spikes(self) -> bool:
+        """Whether nodes move at their spike and their successors', and never else."""
+        plain = self.optimizer_x == "sgd" and not self.momentum_x and self.precision_on == "energy"
+        return plain and self.schedule == "spiking" and self.alpha == 0
 
     def run(self, batch: Batch) -> None:
         from deeppc.core.inference import relax
@@ -128,13 +135,20 @@ class PC(Inferring):
 
         net = batch.net
         forward = [v for v in net.nodes if self.forward and net.arrival[v] < (self.forward_last or math.inf)]
-        from_start = forward if self.presynaptic == "initial" and not self.free_steps else []
+        from_start = set(forward if self.presynaptic == "initial" and not self.free_steps else ())
+        unread = len(from_start) == len(net.nodes) and batch.observe is None
+        waited_for = {v: {v, *net.successors[v]} for v in net.nodes}  # before what is held of it can go
 
         def learn_from_start(v: str) -> None:
             """Forward update through the initial prediction of ``v``, kept since, or made anew if there are weights."""
             if v in from_start and state.moved(v):
                 prediction = state.initial(v) if batch.parameters[v] else Prediction(state.mu0[v], {})
                 batch.learn(v, state.error_from_start(v), prediction)
+            if unread:
+                for u in (v, *net.hidden_parents(v)):
+                    waited_for[u].discard(v)
+                    if not waited_for[u]:
+                        state.let_go(u)
 
         state = self.begin(batch, keep=from_start)
         relax(
