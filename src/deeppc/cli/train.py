@@ -52,6 +52,7 @@ class Train:
         from deeppc.training.events import ignore
 
         with joined() as workers:
+            workers.require_same({"--resume": folder_to_resume(self, given) is not None})
             config = config_of(self, given, lambda folder: workers.share(lambda: saved_config(folder)))
             if not workers.first:
                 train(config, ignore)

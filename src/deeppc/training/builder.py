@@ -100,6 +100,7 @@ def train(config: TrainConfig, callback: Callback = ignore, *, report: bool = Tr
     for its settings.
     """
     workers = distributed.current()
+    workers.require_same({"--resume": config.resume, "a --run-dir": config.run_dir is not None})
     if config.run_dir is None:
         if config.resume:
             raise ConfigError("--resume needs --run-dir: the folder of the run to resume.")

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -82,6 +83,20 @@ class Workers:
         with in_words():
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return [float(value) for value in largest]
+
+    def require_same(self, given: Mapping[str, object]) -> None:
+        """Raise ConfigError, in all of them, where one was given something else: they would wait for one another."""
+        if self.alone:
+            return
+        every: list[Any] = [None] * self.size
+        with in_words():
+            dist.all_gather_object(every, dict(given))
+        for rank, name in itertools.product(range(self.size), every[0]):
+            first, other = every[0][name], every[rank].get(name)
+            if first != other:
+                raise ConfigError(
+                    f"{name} is {first!r} in worker 0, but {other!r} in worker {rank}: give all the same."
+                )
 
     def share(self, make: Callable[[], T]) -> T:
         """Let worker 0 make something, and return it in all of them. Its UserError is raised in all of them, too."""

@@ -140,7 +140,7 @@ def fit(
     sample = first_batch(sources.train)
     outputs = _require_fitting(net, algorithm, *sample)
     workers = distributed.current()
-    _require_divisible(net, sources, batch_size, sync_norm, workers, spoken)
+    _require_divisible(net, algorithm, sources, batch_size, sync_norm, workers, spoken)
     sources = sources if workers.alone else sources.shard(workers.rank, workers.size)
     moved = _optimizer(net, optimizer)
     metric = metric_for(sample[1], targets, outputs)
@@ -179,6 +179,11 @@ def fit(
             "parameters": sum(p.numel() for p in net.parameters()),
         }
     )
+    other = ("dataset", "weights", "network", "data")  # paths, which may be others, and digests
+    alike = {spoken(name): value for name, value in table.items() if name not in other}
+    alike |= {"the digest of the network": _identity(net), "the digest of the data": sources.identity}
+    alike["the number of batches"] = len(sources.train)
+    workers.require_same({**alike, spoken("resume"): resume, f"a {spoken('run_dir')}": run_dir is not None})
     folder = RunFolder(run_dir) if run_dir is not None else None
     if folder is not None:
         resume = resume or workers.share(lambda: folder.holds_run and distributed.noted_run(folder.path))
@@ -233,6 +238,7 @@ def finished(folder: RunFolder, table: Mapping[str, Any], tell: Callback) -> Run
 
 def _require_divisible(
     net: Graph,
+    algorithm: Algorithm,
     sources: Sources,
     batch_size: int,
     sync_norm: bool,
@@ -245,6 +251,11 @@ def _require_divisible(
     if batch_size < workers.size:
         raise ConfigError(f"{workers.size} workers cannot share {spoken('batch_size')} {batch_size}: start fewer.")
     least = min(batch_size, sources.train.size - (len(sources.train) - 1) * batch_size)
+    if algorithm.second_order and least < workers.size:  # no second derivatives of nothing
+        raise ConfigError(
+            f"The smallest batch of an epoch has {least} samples, but {algorithm} needs one in each of {workers.size} "
+            f"workers: choose another {spoken('batch_size')}, or fewer workers."
+        )
     if not sync_norm and least < 2 * workers.size and any(isinstance(m, _BatchNorm) for m in net.modules()):
         raise ConfigError(
             f"The smallest batch of an epoch has {least} samples, too few for a BatchNorm in each of {workers.size} "
