@@ -101,7 +101,6 @@ SPECS: dict[str, dict[str, Any]] = {
     "dfa": {},
     "tp": {"damping": 0.5, "iterations": 3},
     "bp, repeated": {"repeats": 3},
-    "hpc, below the resolution": {"T": 3},
     "pc+nn": {"beta": 0.5},
 }
 SIZES = (7, 3)  # samples in each batch: fewer than there are workers, and never a multiple

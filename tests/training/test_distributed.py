@@ -330,7 +330,7 @@ def history(spec: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, list[lis
     optimizer.register_step_post_hook(lambda *_: updates.append([]))
     exchange = Exchange(net, Workers(0, 2))
     exchange.begin(5)
-    assert updates == [[("sent", 2 * 8)]], "how many samples each worker has"
+    assert updates == [[("sent", 8)]], "how many samples the batch has"
     updates[0].clear()
     Algorithm.parse(spec).step(net, *nets.batch(net, dtype=torch.float32), optimizer, workers=exchange)
     assert updates.pop() == [], "nothing is sent, or pulled back, after the last update"
