@@ -39,7 +39,7 @@ types: install
 
 # The site, in build/site: a broken link, anchor or name fails. What its pages say is run by `make test`.
 docs: install
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 mutants: install
 	$(PY) tests/mutants.py

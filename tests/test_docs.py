@@ -1,12 +1,14 @@
-"""The documentation is true: its Python runs, its links lead somewhere."""
+"""The documentation is true: its Python runs, its commands are commands, its links lead somewhere."""
 
 import re
+import shlex
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import deeppc
+from deeppc.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -25,6 +27,24 @@ def test_python_in_the_page_runs(page, monkeypatch):
         monkeypatch.setattr(registry, dict(getattr(import_module(module), name)))
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
     exec(compile(code, str(page), "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_commands_in_the_page_are_understood(page, monkeypatch):
+    """Each is parsed, with all its flags and their values; what it would do is not done."""
+    for command in set(COMMANDS.values()):
+        monkeypatch.setattr(command, "run", lambda self, given: None)
+    for args in commands(page.read_text()):
+        assert main(args) == 0, f"{page.name}: deeppc {' '.join(args)}"
+
+
+def commands(text: str) -> list[list[str]]:
+    """The arguments of deeppc in each block of commands."""
+    blocks = re.findall(r"^```sh\n(.*?)^```|((?:^    .*\n)+)", text, re.DOTALL | re.MULTILINE)
+    lines = re.sub(r"\\\n\s*", "", "".join(map("".join, blocks))).splitlines()
+    started = [line for line in lines if re.match(r"\s*(torchrun .* -m )?deeppc ", line)]
+    words = [shlex.split(line.removesuffix(" ..."), comments=True) for line in started]
+    return [line[line.index("deeppc") + 1 :] for line in words]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names)

@@ -64,7 +64,7 @@ def served(folder: Path) -> Iterator[str]:
 @pytest.mark.outside
 def test_pages_fit_a_phone_and_come_from_one_server(tmp_path):
     site = tmp_path / "site"
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
     frames = "\n".join(f'<iframe name="{page}" src="{page}.html"></iframe>' for page in PAGES)
     (site / "frames.html").write_text(FRAMES.format(width=PHONE, frames=frames))
