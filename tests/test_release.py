@@ -68,6 +68,12 @@ def test_the_version_has_one_place():
     assert version("deeppc") == deeppc.__version__
 
 
+def test_every_extra_is_there_where_tests_run():
+    extras = PROJECT["optional-dependencies"]
+    (own,) = [needed.extras for needed in map(Requirement, extras["dev"]) if needed.name == "deeppc"]
+    assert own == set(extras) - {"dev"}
+
+
 def test_lowest_versions_are_those_that_are_tried():
     lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
     pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
