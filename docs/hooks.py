@@ -1,4 +1,4 @@
-"""What MkDocs does besides (a hook): source files and notebooks that a page links to become pages, so that the site is whole.
+"""What MkDocs does besides (a hook): source files and notebooks that a page links to become pages of the site.
 
 On a page, ``[complete.py](../examples/complete.py)`` leads out of this folder, to the file as the repository shows it.
 In the site it leads to a page with the file's text. A notebook becomes a page of its cells and their outputs.

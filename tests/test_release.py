@@ -66,6 +66,7 @@ def test_the_version_has_one_place():
     assert PROJECT["dynamic"] == ["version"]
     assert "version" not in PROJECT
     assert version("deeppc") == deeppc.__version__
+    assert not re.search(r"^version:", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
 
 
 def test_every_extra_is_there_where_tests_run():
