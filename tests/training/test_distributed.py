@@ -268,6 +268,12 @@ def test_what_the_parser_says_is_said(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--epochs" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("one_of_two")
+def test_half_of_an_environment_is_said_in_words() -> None:
+    with pytest.raises(ConfigError, match="2 workers, but MASTER_ADDR.* is not in the environment"):
+        fit(together.normed(), together.made_up(40))
+
+
 def test_a_restart_needs_a_folder(monkeypatch: pytest.MonkeyPatch, tiny: Callable[..., TrainConfig]) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")

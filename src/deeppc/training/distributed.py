@@ -161,6 +161,11 @@ def joined() -> Iterator[Workers]:
         return
     from torch.distributed.rendezvous import rendezvous
 
+    if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
+        raise ConfigError(
+            f"There are to be {launched()} workers, but {', '.join(missing)} is not in the environment: start them by "
+            "torchrun, or unset TORCHELASTIC_RUN_ID to train alone."
+        )
     rank, size, wait = int(os.environ["RANK"]), launched(), timedelta(seconds=seconds())
     with in_words():
         store, _, _ = next(rendezvous("env://", timeout=wait))
