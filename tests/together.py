@@ -68,12 +68,24 @@ def several() -> Graph:
     return Graph({**nodes, **outputs}, inputs=("one", "two"), energies={"y": classes, "z": Bernoulli()})
 
 
+def instances() -> Chain:
+    """Norms of each sample, of which one has running statistics, and one of groups."""
+
+    def layer(i: int, norm: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(i, 4, 3, padding=1), norm, nn.GELU())
+
+    tracked = layer(3, nn.InstanceNorm2d(4, affine=True, track_running_stats=True))
+    grouped = layer(4, nn.Sequential(nn.InstanceNorm2d(4), nn.GroupNorm(2, 4)))
+    return Chain(tracked, grouped, nn.Sequential(nn.Flatten(), nn.Linear(256, 3)))
+
+
 NETS: dict[str, Callable[[], Graph]] = {
     "normed": normed,
     "plain": lambda: mlp(4),
     "tied": tied,
     "images": lambda: vgg(norm=True),
     "residual": lambda: residual(1, True, channels=4, classes=3),
+    "instances": instances,
     "several": several,
 }
 SPECS: dict[str, dict[str, Any]] = {
@@ -162,6 +174,7 @@ def divided(algorithm, net, inputs, targets, optimizer, weights):
 SOME = ("bp", "pc+cn", "pc+s+f", "ipc+s", "ipc+l", "epc", "hpc", "fa", "dfa", "tp")
 CASES = [(name, spec) for name in ("normed", "plain") for spec in SPECS]
 CASES += [(name, spec) for name in ("tied", "images", "residual") for spec in SOME]
+CASES += [("instances", spec) for spec in ("bp", "pc", "ipc+s")]
 CASES += [("several", spec) for spec in SOME if spec not in ("pc+cn", "hpc")]  # which need a target to nudge to
 
 

@@ -13,8 +13,8 @@
 #SBATCH --output=deeppc-%j.log
 set -euo pipefail
 
-# One folder for the whole job, on a disk that the first node can write to. A job that is put into the queue again, or
-# that is submitted again with RUN_DIR set, goes on where it stopped.
+# One folder for the whole job, on a disk that the nodes share: torchrun chooses the one that writes. A job that is put
+# into the queue again, or that is submitted again with RUN_DIR set, goes on where it stopped.
 run_dir=${RUN_DIR:-runs/slurm-$SLURM_JOB_ID}
 resume=()
 if [[ -e $run_dir/manifest.json ]]; then

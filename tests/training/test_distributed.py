@@ -270,7 +270,7 @@ def test_what_the_parser_says_is_said(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.usefixtures("one_of_two")
 def test_half_of_an_environment_is_said_in_words() -> None:
-    with pytest.raises(ConfigError, match="2 workers, but MASTER_ADDR.* is not in the environment"):
+    with pytest.raises(ConfigError, match=r"2 workers, but MASTER_ADDR.* is not in the environment"):
         fit(together.normed(), together.made_up(40))
 
 

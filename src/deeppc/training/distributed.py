@@ -31,7 +31,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from deeppc.core.graph import Graph
 from deeppc.core.inputs import require
@@ -376,12 +376,14 @@ class Exchange:
 def synchronised(net: nn.Module) -> Iterator[None]:
     """Within, every BatchNorm in training normalises by the statistics of the whole batch, not of a worker's part.
 
-    As torch's SyncBatchNorm, which needs a GPU. The layers stay what they are, so that freezing works as ever.
+    As torch's SyncBatchNorm, which needs a GPU. The layers stay what they are, so that freezing works as ever. An
+    InstanceNorm normalises each sample by itself, but its running statistics, if it has any, are of the whole batch.
     """
-    layers = [layer for layer in net.modules() if isinstance(layer, _BatchNorm)]
+    layers = [layer for layer in net.modules() if isinstance(layer, _NormBase)]
     before = [layer.__dict__.get("forward") for layer in layers]
     for layer in layers:
-        layer.__dict__["forward"] = partial(_normalise, layer, layer.forward)
+        forward = _normalise if isinstance(layer, _BatchNorm) else _normalise_each
+        layer.__dict__["forward"] = partial(forward, layer, layer.forward)
     try:
         yield
     finally:
@@ -407,6 +409,21 @@ def _normalise(layer: _BatchNorm, alone: Callable[[Tensor], Tensor], x: Tensor) 
     weight, bias = (layer.weight, layer.bias) if layer.affine else (torch.ones_like(mean), torch.zeros_like(mean))
     y = _Normalised.apply(wide, weight, bias, mean, var, n, layer.eps)  # type: ignore[no-untyped-call]
     return cast(Tensor, y.to(x.dtype))
+
+
+def _normalise_each(layer: _NormBase, alone: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Normalise each sample. Running statistics move by a mean over samples: that of all workers."""
+    if len(x):
+        y = alone(x)
+    else:  # which torch cannot normalise; the gradients of weight and bias are 0
+        shape = [-1 if dim == 1 else 1 for dim in range(x.dim())]
+        y = x * layer.weight.view(shape) + layer.bias.view(shape) if layer.affine else x.clone()
+    mean, var = layer.running_mean, layer.running_var
+    if layer.training and layer.track_running_stats and mean is not None and var is not None:
+        every = current().total(torch.cat([mean, var, mean.new_ones(1)]) * len(x))
+        mean.copy_(every[: len(mean)] / every[-1])
+        var.copy_(every[len(mean) : -1] / every[-1])
+    return y
 
 
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -463,8 +480,8 @@ class _Total(torch.autograd.Function):
 
 
 def average_statistics(net: nn.Module, workers: Workers) -> None:
-    """Let the running statistics of every BatchNorm be the mean of the workers', each of which saw its own samples."""
+    """Let the running statistics of every norm be the mean of the workers', each of which saw its own samples."""
     for layer in net.modules() if not workers.alone else ():
-        if isinstance(layer, _BatchNorm) and layer.running_mean is not None and layer.running_var is not None:
+        if isinstance(layer, _NormBase) and layer.running_mean is not None and layer.running_var is not None:
             for buffer in (layer.running_mean, layer.running_var):
                 buffer.copy_(workers.total(buffer.clone()) / workers.size)
