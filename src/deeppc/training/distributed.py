@@ -382,8 +382,8 @@ def synchronised(net: nn.Module) -> Iterator[None]:
     layers = [layer for layer in net.modules() if isinstance(layer, _NormBase)]
     before = [layer.__dict__.get("forward") for layer in layers]
     for layer in layers:
-        forward = _normalise if isinstance(layer, _BatchNorm) else _normalise_each
-        layer.__dict__["forward"] = partial(forward, layer, layer.forward)
+        shared: Any = _normalise if isinstance(layer, _BatchNorm) else _normalise_each
+        layer.__dict__["forward"] = partial(shared, layer, layer.forward)
     try:
         yield
     finally:
