@@ -10,6 +10,7 @@ from nets import assert_same, batch, gradients, mlp, one_hot, parse, residual, v
 from torch import nn
 
 from deeppc import Algorithm, Chain
+from deeppc.core import spectrum
 from deeppc.core.algorithms.pc import PC
 
 
@@ -249,7 +250,7 @@ class Others:
     """Stands in for other workers: notes what it is told, and says that the whole batch has twice our samples."""
 
     def __init__(self, optimizer, samples):
-        self.samples, self.heard, self._steps = samples, [], 0
+        self.samples, self.before, self.heard = samples, 0, []
         optimizer.register_step_pre_hook(lambda *_: self.heard.append("step"))
 
     def learnt(self, v):
@@ -324,6 +325,30 @@ def test_workers_agree_on_the_sign_of_beta():
     for spec in ("pc", *["pc+cn"] * 8):
         parse(spec, T=1).step(net, images, labels, optimizer, observe=observe, workers=Others(optimizer, 5))
     assert all(torch.equal(d, -moved[0]) for d in moved[2::2])
+
+
+def test_hpc_begins_with_the_same_change_of_a_sample_whoever_has_it(monkeypatch):
+    """The second to the fourth of five samples: their rows of what the whole begins with, but for its length."""
+    torch.manual_seed(0)
+    net = mlp(3).double()
+    images, labels = batch(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    others, changes, curvature = Others(optimizer, 5), [], spectrum.curvature
+
+    def note(state, u):
+        changes.append({v: x.clone() for v, x in u.items()})
+        return curvature(state, u)
+
+    monkeypatch.setattr(spectrum, "curvature", note)
+    parse("hpc", probes=2).step(net, images, labels, optimizer)
+    whole = {v: x[1:4] for v, x in changes[0].items()}
+    changes.clear()
+    others.before = 1
+    parse("hpc", probes=2).step(net, images[1:4], labels[1:4], optimizer, workers=others)
+    length = (2 * sum(x.square().sum() for x in whole.values())).sqrt()  # the other workers have as much again
+    assert changes[0].keys() == {"1", "2"}
+    for v, x in changes[0].items():
+        torch.testing.assert_close(x, whole[v] / length)
 
 
 def test_only_workers_may_have_no_samples():
