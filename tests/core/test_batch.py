@@ -250,7 +250,7 @@ class Others:
     """Stands in for other workers: notes what it is told, and says that the whole batch has twice our samples."""
 
     def __init__(self, optimizer, samples):
-        self.samples, self.before, self.heard = samples, 0, []
+        self.samples, self.heard = samples, []
         optimizer.register_step_pre_hook(lambda *_: self.heard.append("step"))
 
     def learnt(self, v):
@@ -343,7 +343,6 @@ def test_hpc_begins_with_the_same_change_of_a_sample_whoever_has_it(monkeypatch)
     parse("hpc", probes=2).step(net, images, labels, optimizer)
     whole = {v: x[1:4] for v, x in changes[0].items()}
     changes.clear()
-    others.before = 1
     parse("hpc", probes=2).step(net, images[1:4], labels[1:4], optimizer, workers=others)
     length = (2 * sum(x.square().sum() for x in whole.values())).sqrt()  # the other workers have as much again
     assert changes[0].keys() == {"1", "2"}
