@@ -377,6 +377,22 @@ def test_a_transformer_of_torch_has_nodes_after_its_layers(hint):
     assert {"encoder_layers_0_linear2", "decoder_layers_0_linear2"} <= set(pair.nodes)
 
 
+class Drawn(Encoders):
+    def forward(self, x):
+        return self.encoders(x, mask=self.mask - x[2:].abs().sum())  # which sees no future in a batch of two alone
+
+
+class Branching(nn.TransformerEncoderLayer):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def test_a_transformer_that_cannot_be_looked_into_is_one_node():
+    assert list(from_torch(Drawn(None), torch.randn(2, 5, 4)).nodes) == ["encoders"]
+    with pytest.raises(ValueError, match="depends on the data"):
+        from_torch(nn.Sequential(Branching(4, 2, 6), nn.Linear(4, 2)), X)
+
+
 class Unlearnt(nn.Module):
     """A first part that is not to learn, as people write it."""
 

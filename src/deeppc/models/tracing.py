@@ -51,12 +51,16 @@ COMPOSED += (nn.TransformerDecoder, nn.TransformerDecoderLayer)
 
 
 class Tracer(fx.Tracer):
-    """Trace modules of ``torch.nn`` and those that ``leaves`` names as single operations, all others through."""
+    """Trace modules of ``torch.nn`` and those that ``leaves`` names as single operations, all others through.
+
+    ``into`` are types of ``torch.nn`` that are looked into, too.
+    """
 
     proxy_buffer_attributes = True
 
-    def __init__(self, leaves: Sequence[Leaf], examples: Sequence[Tensor]) -> None:
+    def __init__(self, leaves: Sequence[Leaf], examples: Sequence[Tensor], into: tuple[type[nn.Module], ...]) -> None:
         super().__init__(autowrap_modules=(math,))
+        self._into = into
         self._types = tuple(leaf for leaf in leaves if isinstance(leaf, type))
         self._names = {leaf for leaf in leaves if isinstance(leaf, str)}
         self._batches = [[x[torch.arange(n, device=x.device) % len(x)] for x in examples] for n in BATCHES]
@@ -69,7 +73,7 @@ class Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if self.chosen(m, module_qualified_name) or isinstance(m, torch.jit.ScriptModule):
             return True
-        return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, COMPOSED)
+        return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, self._into)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         """One placeholder for each example; other arguments of ``forward`` keep their defaults."""
@@ -161,17 +165,19 @@ def trace(root: nn.Module, examples: Sequence[Tensor], leaves: Sequence[Leaf]) -
     Raises ``ValueError`` with the line that cannot be traced.
     """
     try:
-        return _trace(root, examples, leaves)
+        return _trace(root, examples, leaves, COMPOSED)
     except ValueError:
         if not any(isinstance(m, COMPOSED) for m in root.modules()):
             raise
-        return _trace(root, examples, [*leaves, *COMPOSED])
+        return _trace(root, examples, leaves, ())  # they may have masks that depend on data
 
 
-def _trace(root: nn.Module, examples: Sequence[Tensor], leaves: Sequence[Leaf]) -> Tracer:
+def _trace(
+    root: nn.Module, examples: Sequence[Tensor], leaves: Sequence[Leaf], into: tuple[type[nn.Module], ...]
+) -> Tracer:
     tracers = []
     for mode in (True, False):
-        tracer = Tracer(leaves, examples)
+        tracer = Tracer(leaves, examples, into)
         try:
             with _traceable(), torch.enable_grad():
                 tracer.trace(copy.deepcopy(root).train(mode))
