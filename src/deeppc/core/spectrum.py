@@ -103,7 +103,7 @@ def heavy_ball(least: float, largest: float) -> tuple[float, float]:
 
 
 def _dot(state: State, a: Change, b: Change) -> float:
-    return float(state.total(torch.stack([(a[v].double() * b[v]).sum() for v in a]).sum()))
+    return float(state.total(torch.stack([(a[v] * b[v]).sum().double() for v in a]).sum()))
 
 
 def _length(state: State, a: Change) -> float:
