@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeppc.models import build, names
-from deeppc.paper.hyper import DEFAULTS, LEVELS, NUDGED, Task, settings_for
+from deeppc.paper.hyper import DEFAULTS, LEVELS, NUDGED, SCALED, Task, settings_for
 from deeppc.paper.recipe import NAMES, find
 from deeppc.paper.run import cost, jobs, plan
 from deeppc.paper.scales import MAIN, SCALES, scale_for
@@ -58,6 +58,8 @@ def test_the_nearest_preset_is_taken(presets, task, settings, source):
         ("vgg10 bp-repeats10", 0.1, "preset plain (nearest)"),
         ("vgg5 zil", 0.1, "preset plain (nearest)"),
         ("resnet10-mupc pc", 0.4, "preset scaled"),
+        ("resnet10-mupc bp", SCALED["lr_w"], "preset plain (nearest)"),
+        ("resnet10-mupc ipc", SCALED["lr_w"], "defaults"),
         ("resnet10 pc", 0.3, "preset other (nearest)"),  # though the other has its shape
         ("vgg10 pc", 0.3, "preset other (nearest)"),
     ],

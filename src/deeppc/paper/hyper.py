@@ -36,6 +36,7 @@ LIKE = {"pc+s": "pc+s+f", "pc+d": "pc+s+f", "pc+d+f": "pc+s+f", "pc+l+f": "pc+s+
 LIKE |= {"hpc": "pc", "zil": "bp", "fa": "bp", "dfa": "bp", "tp": "bp"}
 NUDGED = {"beta": 0.5}  # for nudging, if it was not searched for: with 1 a negative sign mirrors the target
 MUPC = "-mupc"
+SCALED = {"lr_w": 2e-2}  # for muPC's weights, if it was not searched for: they are that much larger than torch's
 LEVELS = {"mlp": 4, "vgg5": 5, "vgg7": 7, "vgg10": 10, "vgg15": 15}
 LEVELS |= {f"resnet{levels}": levels for levels in (10, 18, 34, 66, 130)} | {f"resnet10{MUPC}": 10}
 
@@ -61,14 +62,17 @@ def settings_for(task: Task, folder: Path | None = None) -> tuple[dict[str, Any]
     usable = [other for other in known if other.algorithm in algorithms and other.model in LEVELS]
     if not task.model.endswith(MUPC):  # its learning rates are for no other weights
         usable = [other for other in usable if not other.model.endswith(MUPC)]
+    scaled = SCALED if task.model.endswith(MUPC) else {}
     if not usable:
-        return DEFAULTS[plain] | (NUDGED if plain != method else {}), "defaults"
+        return DEFAULTS[plain] | (NUDGED if plain != method else {}) | scaled, "defaults"
     nearest = min(usable, key=lambda other: (algorithms.index(other.algorithm), *_distance(other, task)))
     name, settings = known[nearest][0], dict(known[nearest][1])
     if nearest.model != task.model and settings.get("T") is not None:
         settings["T"] = max(settings["T"], LEVELS[task.model])
     if nearest.algorithm != method and plain != method:
         settings |= NUDGED
+    if nearest.model != task.model:
+        settings |= scaled
     return settings, f"preset {name}" + ("" if nearest == task else " (nearest)")
 
 
