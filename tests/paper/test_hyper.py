@@ -78,6 +78,15 @@ def test_controls_and_scaled_weights_have_presets_of_their_own(tmp_path, task, l
     assert (found["lr_w"], where) == (lr_w, source)
 
 
+def test_rivals_share_all_but_what_they_are_tuned_by():
+    own = {"algorithm", "options", "lr_w", "weight_decay"}
+    for net in ("VGG5", "VGG10", "ResNet10"):
+        cells = [c for c in find("rivals").grid(scale_for("workstation", "rivals")) if c.column == net]
+        assert len({c.seeds for c in cells}) == 1
+        kinds = {tuple((k, v) for k, v in vars(c.config).items() if k not in own) for c in cells if c.row != "PC muPC"}
+        assert len(kinds) == 1
+
+
 def test_cells_ask_for_presets_of_what_they_are():
     cells = {(c.row, c.column): c.config for c in find("rivals").grid(scale_for("workstation", "rivals"))}
     assert cells["BP repeated", "VGG5"].method == "bp-repeats5"

@@ -172,6 +172,7 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
         ),  # of 130 levels: 40 backprops a step
     },
     ("workstation", "control"): {"models": ("vgg5", "vgg10")},
+    ("workstation", "rivals"): {"activation": "relu", "same_activation": True},  # one graph for all
     ("workstation", "vgg15"): {
         "datasets": {"tiny-imagenet": "cifar10"},
         "models": ("vgg15",),
