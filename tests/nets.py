@@ -162,10 +162,10 @@ def classes_of(net, images):
     return classes
 
 
-def gradients(algo, net, images, labels):
+def gradients(algo, net, images, labels, **options):
     """By parameter name, from a clean slate."""
     net.zero_grad()
-    algo.gradients(net, images, labels)
+    algo.gradients(net, images, labels, **options)
     return {n: None if p.grad is None else p.grad.clone() for n, p in net.named_parameters()}
 
 

@@ -6,6 +6,7 @@ from nets import Mix, Prior, batch, gradients, mlp, residual
 from torch import nn
 
 from deeppc import Algorithm, Bernoulli, Chain, Gaussian, Graph
+from deeppc.core.batch import Batch
 from deeppc.core.inference import Descent
 from deeppc.core.state import State
 from deeppc.core.strides import Strides
@@ -147,6 +148,64 @@ def test_the_work_is_linear_in_depth(L, strides):
     assert [work.pull_backs[v] for v in levels] == [0] + [1 + strides] * (L - 1)
     assert [work.predictions[v] for v in levels] == [1] + [2 + strides] * (L - 1)
     assert [work.weight_gradients[v] for v in levels] == [1] * L
+
+
+@pytest.mark.parametrize("more", [0, 4, -3])
+@pytest.mark.parametrize("strides", [None, 1, 3])
+@pytest.mark.parametrize("name", ["chain", "residual"])
+@pytest.mark.filterwarnings("ignore:Nodes .* learnt nothing")
+def test_the_order_of_turns_changes_no_bit(name, strides, more):
+    """Observed, all nodes take a step before any takes the next; else each is done with behind the front."""
+    net = nets()[name]
+    images, labels = batch(net)
+    alpha = 0.0 if strides is None else 0.05
+    algo = Algorithm.parse("pc+s+f", lr_x=0.3, alpha=alpha, strides=strides, T=net.L + more)
+    seen = []
+    in_steps = gradients(algo, net, images, labels, observe=lambda t, state: seen.append(t))
+    at_once = gradients(algo, net, images, labels)
+    assert seen == list(range(net.L + more + (strides or 0) + 1))
+    assert any(g is not None for g in at_once.values())
+    assert all(g is in_steps[n] is None or torch.equal(g, in_steps[n]) for n, g in at_once.items())
+
+
+@pytest.mark.parametrize("more", [0, 4, -3])
+@pytest.mark.parametrize("name", ["chain", "residual"])
+def test_a_turn_comes_after_those_that_it_needs(name, more):
+    """Those of its successors at the same step; of itself and its parents at all steps before, and at none after."""
+    net, strides = nets()[name], 3
+    T = net.L + more
+    turns = Strides(State(net, {"input": batch(net)[0]}), 0.5, 0.01, T, strides).turns(T + strides)
+    place = {turn: i for i, turn in enumerate(turns)}
+    assert len(place) == len(turns)
+    for (t, v), i in place.items():
+        assert all(place[t, c] < i for c in net.successors[v] if (t, c) in place)
+        assert all((s < t) == (j < i) for (s, u), j in place.items() if u == v and s != t)
+        assert all((s < t) == (j < i) for (s, u), j in place.items() if u in net.parents[v])
+
+
+@pytest.mark.parametrize("L", [5, 12, 40])
+@pytest.mark.parametrize("strides", [0, 1, 2])
+def test_turns_are_linear_in_depth_and_deviations_are_let_go_of(L, strides, monkeypatch):
+    """Each node is moved by its successor and spikes, then takes its strides; the first level has no parent to move.
+
+    When a node learns, in its last stride, the wave is ``strides`` hops ahead of it, and has moved the one beyond.
+    Without strides it learns before its parent moves.
+    """
+    net = mlp(L).double()
+    images, labels = batch(net)
+    descent = Strides(State(net, {"input": images}), 0.5, 0.01, L, strides)
+    assert len(descent.turns(L + strides)) == 2 * L - 1 + strides * L
+    held, learn = [], Batch.learn
+
+    def watched(self, v, *args, **kwargs):
+        held.append(len(self.state.d.keys() - set(net.outputs)))
+        return learn(self, v, *args, **kwargs)
+
+    monkeypatch.setattr(Batch, "learn", watched)
+    alpha = 0.01 if strides else 0.0
+    Algorithm.parse("pc+s+f", strides=strides or None, alpha=alpha, lr_x=0.5).gradients(net, images, labels)
+    assert len(held) == L
+    assert max(held) == (min(strides + 2, L - 1) if strides else 1)
 
 
 def test_what_strides_are_not_sound_for_is_refused():

@@ -239,7 +239,7 @@ class State:
         if type(self.net.nodes[v]) is nn.Identity and v not in self.net.outputs:
             return next(self.d[p] * unit for p, unit in moved.items()), response0.new_ones(())
         sizes, deviations = sum(map(self._size0, moved)), sum(self._size(self.d[p]) * u for p, u in moved.items())
-        length = 8 * torch.finfo(self.mu0[v].dtype).eps ** (2 / 3)
+        length = 2 * torch.finfo(self.mu0[v].dtype).eps ** (2 / 3)
         step = torch.as_tensor(length * sizes / deviations)
         step = step.nan_to_num(0.0).clamp(max(self.unit(v), 1e-30), 1e30)  # where nothing has a size, any will do
         parents = {p: self.mu0[p] for p in self.net.parents[v]}
