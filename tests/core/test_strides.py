@@ -12,7 +12,9 @@ from deeppc.core.state import State
 from deeppc.core.strides import Strides
 from deeppc.models import build
 
-TINY = 2.0**-14  # of the way to the target: all is linear then, but far above rounding; what is left is the order in alpha
+TINY = (
+    2.0**-14
+)  # of the way to the target: all is linear then, but far above rounding; what is left is the order in alpha
 
 TOLERATED = [("vgg10", 0.5, 0.01, 0), ("vgg10", 0.6, 0.005, 0), ("vgg10", 0.5, 0.01, 4)]
 TOLERATED += [
