@@ -49,8 +49,8 @@ def test_a_net_that_is_no_graph(given, error, message):
     ("inputs", "targets", "message"),
     [
         (X.numpy(), Y, "inputs are a numpy ndarray.*torch.from_numpy"),
-        ({"x": X}, Y, "inputs are a builtins dict"),
-        (X.tolist(), Y, "inputs are a builtins list"),
+        ({"x": X}, Y, "inputs are a dict"),
+        (X.tolist(), Y, "inputs are a list"),
         (None, Y, "inputs are None"),
         (X, Y.numpy(), "targets are a numpy ndarray"),
         (X, None, "targets are None"),
@@ -70,7 +70,7 @@ def test_an_optimizer_that_is_none(optimizer):
 
 
 def test_an_observer_that_cannot_be_called():
-    with pytest.raises(TypeError, match="observe is a builtins int"):
+    with pytest.raises(TypeError, match="observe is a int"):
         PC().gradients(net(), X, Y, observe=3)
 
 

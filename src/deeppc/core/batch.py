@@ -157,6 +157,8 @@ class Batch:
             names = ", ".join(untaught[:5]) + (f" and {len(untaught) - 5} more" if len(untaught) > 5 else "")
             what = f"{names} learnt nothing: the energy does not reach them in {steps} inference steps"
             text = f"Nodes {what}. Leave T out (this network has {self.net.L} levels), or raise it."
+            if steps >= self.net.L:
+                text = f"Nodes {names} learnt nothing: what follows them passes no gradient on (detach, no_grad)."
             warnings.warn(text, UntaughtWarning, stacklevel=4)
 
     def result(self) -> Result:

@@ -96,12 +96,12 @@ def infer(
             elif held[v][1] is not None:
                 raise ValueError(f"{v!r} has class weights, and so can be clamped as a whole only")
         for v, x in start.items():
-            state.move(v, same_shape(x, state.mu0[v]) - state.response0(v))
+            state.move(v, _fitting("start", v, x, state) - state.response0(v))
         still, pinned = {v for v in net.inputs if v not in free}, dict[str, tuple[Tensor, Tensor]]()
         for v, (x, mask) in held.items():
             if v in still:
                 continue
-            x = state.energy[v].target(x, state.mu0[v]) if v in net.outputs else same_shape(x, state.mu0[v])
+            x = state.energy[v].target(x, state.mu0[v]) if v in net.outputs else _fitting("clamp", v, x, state)
             if mask is None and v in net.outputs:
                 state.clamp(v, x)
             else:
@@ -127,6 +127,8 @@ def infer(
 
         def settled(t: int, state: State) -> bool:
             trace.append(float(sum(each.sum() for each in state.energies().values())) / state.batch)
+            if not math.isfinite(trace[-1]):
+                raise ValueError(f"the energy is {trace[-1]} after {t} steps: choose a lower lr_x (now {lr_x})")
             if observe is not None:
                 observe(t, state)
             return tolerance is not None and t > 0 and abs(trace[-2] - trace[-1]) <= tolerance * abs(trace[-2])
@@ -165,6 +167,8 @@ def _check(
     free: Mapping[str, Tensor],
     start: Mapping[str, Tensor],
 ) -> None:
+    if torch.is_inference_mode_enabled():
+        raise ValueError("inference mode keeps no gradients, by which activities descend: leave torch.inference_mode()")
     clamped = {v: x for v, (x, _) in held.items()}
     for what, table, known in (
         ("clamp", clamped, [*net.inputs, *net.nodes]),
@@ -174,12 +178,26 @@ def _check(
         for v, x in table.items():
             if v not in known:
                 raise ValueError(f"{what} names {v!r}: choose among {', '.join(known)}")
-            require_tensor(f"the values of {v!r} in {what}", x)
+            name = f"the values of {v!r} in {what}"
+            require_tensor(name, x)
+            if x.dim() == 0 or len(x) == 0:
+                raise ValueError(f"{name} have the shape {tuple(x.shape)}: expected a batch of at least one sample")
+            whole = what == "clamp" and (v in net.inputs or v in net.outputs)  # tokens, classes
+            if x.dtype == torch.bool or x.is_complex() or not (whole or x.is_floating_point()):
+                raise ValueError(f"{name} are {x.dtype}, but must be floats{' or whole numbers' if whole else ''}")
+            if not x.isfinite().all():
+                raise ValueError(f"{name} must be finite, but contain NaN or infinity: check the data")
+            if what == "start" and v in held and held[v][1] is None:
+                raise ValueError(f"{v!r} is clamped, so that its start means nothing: leave it out of one of the two")
     for v in net.inputs:
         if (v in held and held[v][1] is None) == (v in free):
             raise ValueError(
                 f"the input {v!r} must be clamped, or have its start in free (and be clamped in part, at most)"
             )
+
+
+def _fitting(what: str, v: str, x: Tensor, state: State) -> Tensor:
+    return same_shape(x, state.mu0[v], (f"the values of {v!r} in {what}", "the node"))
 
 
 def _mask(v: str, mask: Tensor, x: Tensor) -> Tensor:

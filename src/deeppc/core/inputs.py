@@ -22,7 +22,7 @@ class UntaughtWarning(UserWarning):
 def check_parts(net: object, optimizer: object, observe: object) -> None:
     """Check the objects that a step works with; ``optimizer`` and ``observe`` may be None."""
     if not isinstance(net, Graph):
-        advice = "build it as a deeppc.Graph; for layers in sequence there is deeppc.Chain"
+        advice = "build it as a deeppc.Graph, or as a deeppc.Chain of layers; deeppc.from_torch converts torch modules"
         if isinstance(getattr(net, "module", None), Graph):
             advice = "give the network that it wraps, net.module"
         raise TypeError(f"net is {_kind(net)}, but must be a deeppc.Graph: {advice}")
@@ -88,10 +88,10 @@ def by_name(given: Any, names: Sequence[str], what: str) -> dict[str, Tensor]:
     return {v: found[v] for v in names}
 
 
-def same_shape(targets: Tensor, out: Tensor) -> Tensor:
+def same_shape(targets: Tensor, out: Tensor, names: tuple[str, str] = ("targets", "the output")) -> Tensor:
     """Return targets that have the shape of the output."""
     if targets.shape != out.shape:
-        raise ValueError(f"targets have the shape {tuple(targets.shape)}, the output {tuple(out.shape)}")
+        raise ValueError(f"{names[0]} have the shape {tuple(targets.shape)}, {names[1]} {tuple(out.shape)}")
     return targets
 
 
@@ -113,7 +113,10 @@ def check_output(v: str, out: Tensor, batch: int) -> None:
 
 
 def _kind(thing: object) -> str:
-    return "None" if thing is None else f"a {type(thing).__module__.partition('.')[0]} {type(thing).__name__}"
+    if thing is None or isinstance(thing, type):
+        return "None" if thing is None else f"the class {thing.__name__}"
+    home = type(thing).__module__.partition(".")[0].replace("builtins", "")
+    return f"a {home} {type(thing).__name__}".replace("  ", " ")
 
 
 def require(holds: Tensor, message: str) -> None:

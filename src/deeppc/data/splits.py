@@ -167,7 +167,9 @@ def holdout(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     labels = np.zeros(len(split)) if split.labels.is_floating_point() else split.labels.cpu().numpy()
     total = round(fraction * len(labels))
     if not 0 < total < len(labels):
-        raise DataError(f"Holding out {fraction} of {len(labels)} images leaves one part empty.")
+        raise DataError(
+            f"Holding out {fraction} of {len(labels)} images leaves one part empty: choose another fraction."
+        )
     classes, counts = np.unique(labels, return_counts=True)
     exact = fraction * counts
     shares = np.floor(exact).astype(np.int64)

@@ -89,6 +89,7 @@ def from_torch(
                 expected = twin(*(x.clone() for x in examples))  # clones, for it may change them in place
             except Exception as error:
                 raise ValueError(f"{kind} cannot be called with the example: {error}") from error
+            _require_there(twin, leaves)
             plan = _Plan(trace(twin, examples, leaves), rules)
             set_random_state(before, device)
             if not _equal(plan.converted(twin)(*examples), expected):
@@ -418,6 +419,9 @@ def _checked(module: object, example: object) -> tuple[Tensor, ...]:
         raise TypeError("module is compiled: give the one that it was made from (of torch.compile, its _orig_mod)")
     if isinstance(module, Graph):
         raise TypeError("module is a deeppc.Graph already: train it as it is")
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        made = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else "torch.compile"
+        raise TypeError(f"module is what {made} made: give the module that it was made of")
     examples = example if isinstance(example, tuple) else (example,)
     if not examples or not all(isinstance(x, Tensor) for x in examples):
         kinds = " and ".join(type(x).__name__ for x in examples) or "empty"
@@ -439,6 +443,16 @@ def _several(given: Any) -> list[Any]:
         if not isinstance(one, str) and not callable(one):
             raise TypeError(f"{one!r} does not say where to cut: give names of submodules, their types, or functions")
     return several
+
+
+def _require_there(module: nn.Module, leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if isinstance(leaf, str) and leaf not in (known := [name for name, _ in module.named_modules() if name]):
+            raise ValueError(f"leaves names {leaf!r}, but there is no such submodule: {nearest(leaf, known)}")
+        if isinstance(leaf, type) and not any(isinstance(m, leaf) for m in module.modules()):
+            raise ValueError(f"leaves names {leaf.__name__}, but no submodule is of this type")
+        if not isinstance(leaf, str | type):
+            raise TypeError(f"{leaf!r} names no leaf: give types of modules, or names of submodules")
 
 
 def _tensors_of(n: fx.Node) -> list[fx.Node]:

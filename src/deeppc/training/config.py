@@ -132,7 +132,9 @@ class TrainConfig:
         for name in FIELDS:
             object.__setattr__(self, name, fitted(name, getattr(self, name)))  # 1 and 1.0 are one setting
         means = _options_for(self.algorithm)
-        for name in self.options:
+        if not isinstance(self.options, Mapping):
+            raise ConfigError(f"options is {self.options!r}, but must be a table of names and values.")
+        for name in map(str, self.options):
             if name not in means:
                 raise ConfigError(_means_nothing(name, self.algorithm))
         object.__setattr__(self, "options", {name: fitted(name, value) for name, value in self.options.items()})

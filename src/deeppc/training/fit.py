@@ -29,7 +29,7 @@ from deeppc.errors import ConfigError, DataError
 from deeppc.files import digest
 from deeppc.runs.folder import RunFolder
 from deeppc.training import distributed
-from deeppc.training.config import RAISED, fitted, flag, require_resumable
+from deeppc.training.config import FIELDS, RAISED, fitted, flag, require_resumable
 from deeppc.training.devices import choose_device, require_precision
 from deeppc.training.display import display
 from deeppc.training.events import Callback, Finished, Note, ignore, together
@@ -106,6 +106,8 @@ def fit(
     with in_words():
         check_parts(net, None, None)
         algorithm = Algorithm.parse(algorithm) if isinstance(algorithm, str) else algorithm
+    if not any(net.trainable().values()):
+        raise ConfigError("The network has no parameters that want a gradient: there is nothing to train.")
     if not isinstance(algorithm, Algorithm):
         raise ConfigError(f"algorithm is {_name(algorithm)}: give a name such as 'pc+s+f', or a deeppc.Algorithm.")
     epochs, batch_size, schedule_epochs = map(
@@ -188,7 +190,10 @@ def fit(
     if folder is not None:
         resume = resume or workers.share(lambda: folder.holds_run and distributed.noted_run(folder.path))
     if resume and folder is not None:
-        table = require_resumable(workers.share(lambda: folder.begun()), table, spoken)
+        begun = workers.share(lambda: folder.begun())
+        if settings is None and schedule_epochs == FIELDS["schedule_epochs"].default:  # left out: as it was begun with
+            table["schedule_epochs"] = begun.get("schedule_epochs", schedule_epochs)
+        table = require_resumable(begun, table, spoken)
     horizon = min(epochs, table["schedule_epochs"]) * len(sources.train)
     with ExitStack() as stack:
         tell = together([*([stack.enter_context(display(False))] if show else []), *callbacks])
@@ -334,7 +339,10 @@ def _schedule(
     if scheduler is None:
         return PaperSchedule(optimizer, horizon)
     if not isinstance(scheduler, LRScheduler):
-        made = scheduler(optimizer) if callable(scheduler) else scheduler
+        try:
+            made = scheduler(optimizer) if callable(scheduler) else scheduler
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"scheduler could not be made of the optimiser: {error}.") from error
         if not isinstance(made, LRScheduler):
             raise ConfigError(f"scheduler is {_name(made)}: give a torch scheduler, or a function that makes one.")
         scheduler = made

@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from deeppc.core.algorithms.options import Option, declared, option
 
@@ -78,6 +78,11 @@ class Algorithm(ABC):
     second_order: ClassVar[bool] = False  # whether modules are differentiated twice, which compiled ones cannot be
 
     loss: Literal["squared_error", "cross_entropy"] = option("squared_error", "Energy of the output node.")
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        if cls is Algorithm:
+            raise TypeError("Algorithm is what all families have in common: name one, as in Algorithm.parse('pc+s+f')")
+        return super().__new__(cls)
 
     @abstractmethod
     def run(self, batch: Batch) -> None:
