@@ -5,6 +5,7 @@ torch's own on the same loss; linear networks are solved in closed form.
 """
 
 import copy
+import math
 
 import pytest
 import torch
@@ -528,6 +529,9 @@ def test_langevin_noise_samples_the_gaussian_that_a_linear_network_is():
     assert found.activities["1"].abs().max() > 0
 
 
+IN = torch.zeros(2, 4).double()
+
+
 def test_inference_starts_where_it_is_told_and_changes_no_weight():
     net, (inputs, _) = chain(), data()
     before = copy.deepcopy(net.state_dict())
@@ -569,6 +573,16 @@ def test_inference_starts_where_it_is_told_and_changes_no_weight():
         ({"3": torch.zeros(2, 3)}, {"free": ["x"]}, ValueError, "free names 'x': choose among input, 1, 2, 3"),
         ({"3": torch.zeros(2, 3)}, {"free": ["input"]}, ValueError, "nothing says where it starts"),
         ({"3": torch.zeros(2, 3)}, {"free": ["3"]}, ValueError, "'3' is free and clamped"),
+        ({"input": torch.tensor(1.0)}, {}, ValueError, r"shape \(\): expected a batch"),
+        ({"input": torch.zeros(0, 4)}, {}, ValueError, r"shape \(0, 4\): expected a batch"),
+        ({"input": torch.full((2, 4), math.nan)}, {}, ValueError, "'input' in clamp must be finite"),
+        ({"input": IN, "3": torch.full((2, 3), math.inf)}, {}, ValueError, "'3' in clamp must be finite"),
+        ({"input": IN, "3": torch.ones(2, 3) > 0}, {}, ValueError, "torch.bool, but must be floats or whole numbers"),
+        ({"input": IN, "1": torch.zeros(2, 4).long()}, {}, ValueError, "torch.int64, but must be floats$"),
+        ({"3": torch.zeros(2, 3)}, {"free": {"input": IN.long()}}, ValueError, "'input' in free are torch.int64"),
+        ({"input": IN}, {"start": {"1": IN[:1]}}, ValueError, r"'1' in start have the shape \(1, 4\), the node"),
+        ({"input": IN, "1": IN}, {"start": {"1": IN}}, ValueError, "'1' is clamped, so that its start means nothing"),
+        ({"input": IN, "3": IN[:, :3] + 1}, {"lr_x": 1e30}, ValueError, "choose a lower lr_x"),
     ],
 )
 def test_what_cannot_be_inferred_is_said(clamp, more, error, message):
@@ -581,6 +595,11 @@ def test_classes_with_weights_are_not_clamped_in_part():
     part = (torch.full((6, 3), 1 / 3).double(), torch.tensor([True, False, False]))
     with pytest.raises(ValueError, match="'3' has class weights, and so can be clamped as a whole only"):
         deeppc.infer(net, {"input": inputs["left"], "3": part})
+
+
+def test_inference_wants_gradients():
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"leave torch\.inference_mode"):
+        deeppc.infer(chain(), {"input": torch.zeros(2, 4).double()})
 
 
 def test_a_latent_node_learns_to_predict_without_inputs():

@@ -36,7 +36,8 @@ class Wrapped(nn.Module):
     [
         (nn.Sequential(nn.Linear(4, 3)), TypeError, "net is a torch Sequential.*deeppc.Chain"),
         (Wrapped(), TypeError, r"Wrapped.*net\.module"),
-        (None, TypeError, "net is None"),
+        (None, TypeError, "net is None.*deeppc.from_torch"),
+        (Wrapped, TypeError, "net is the class Wrapped"),
     ],
 )
 def test_a_net_that_is_no_graph(given, error, message):
@@ -219,3 +220,20 @@ def test_outputs_without_classes_or_without_samples():
         ValueError, match=r"the output '1' has the shape \(3,\), but must have an entry for each of 6 samples"
     ):
         PC().gradients(one, X, Y)
+
+
+def test_an_algorithm_without_a_family_says_how_to_name_one():
+    with pytest.raises(TypeError, match=r"Algorithm\.parse\('pc\+s\+f'\)"):
+        Algorithm(forward="no")
+
+
+def test_nodes_behind_a_detached_one_are_named_for_what_they_are():
+    """No number of steps would do: the advice is not to raise T."""
+
+    class Detached(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.detach())
+
+    graph = Chain(nn.Linear(4, 4), Detached(4, 3))
+    with pytest.warns(UntaughtWarning, match="^Nodes 1 learnt nothing: what follows them passes no gradient on"):
+        PC().gradients(graph, X, Y)

@@ -1,6 +1,7 @@
 """Torch modules as graphs: the same numbers, the same parameters, and refusals that name the line."""
 
 import copy
+import inspect
 import pickle
 import re
 import threading
@@ -227,11 +228,12 @@ def test_cuts_are_where_the_user_says(options, nodes):
         (lambda s, x: s.l(x) * (1 / x.size(0)), "size of the batch"),
         (lambda s, x: (lambda r: s.l(s.l(x) + r) + r)(torch.rand(x.size(0), 4)), "draws random numbers"),
         (lambda s, x: s.l(x.view(4, 4)), "invalid for input"),
+        (torch.no_grad()(lambda s, x: s.l(x)), "freeze its parameters"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_with_its_line(function, words):
     module = Of(function, l=nn.Linear(4, 4), b=nn.Buffer(torch.zeros(4)))
-    line = function.__code__.co_firstlineno
+    line = inspect.unwrap(function).__code__.co_firstlineno
     with pytest.raises(ValueError, match=f"line {line} of {re.escape(__file__)}.*{words}"):
         from_torch(module, X)
 
@@ -264,11 +266,21 @@ def test_the_advice_names_the_type_that_can_be_a_leaf():
         ((Two(nn.ReLU()), X), {"cut": "secnd"}, ValueError, "did you mean 'second'"),
         ((Two(nn.ReLU()), X), {"cut": nn.Conv2d}, ValueError, "Conv2d"),
         ((Two(nn.ReLU()), X), {"cut": 3}, TypeError, "names of submodules"),
+        ((Two(nn.ReLU()), X), {"leaves": "secnd"}, ValueError, "did you mean 'second'"),
+        ((Two(nn.ReLU()), X), {"leaves": [nn.Conv2d]}, ValueError, "leaves names Conv2d"),
+        ((Two(nn.ReLU()), X), {"leaves": len}, TypeError, "names no leaf"),
+        ((torch.compile(LAYER), X), {}, TypeError, "what torch.compile made: give the module that it was made of"),
+        ((nn.LSTM(4, 2, batch_first=True), X[:, None]), {}, ValueError, f"of {re.escape(__file__)}.*tensors of floats"),
     ],
 )
 def test_wrong_arguments_are_refused_in_words(args, options, error, words):
     with pytest.raises(error, match=words):
         from_torch(*args, **options)
+
+
+def test_what_is_frozen_may_be_computed_without_gradients():
+    module = Of(torch.no_grad()(lambda s, x: s.l(x)), l=nn.Linear(4, 4).requires_grad_(False))
+    assert torch.equal(from_torch(module, X)(X), module(X))
 
 
 class Scaled(nn.Module):

@@ -233,3 +233,9 @@ def test_a_whole_number_and_the_order_of_suffixes_make_no_other_run() -> None:
     assert TrainConfig(width=1).width == 1.0
     assert to_table(TrainConfig(width=1)) == to_table(TrainConfig(width=1.0))
     assert canonical(to_table(TrainConfig(algorithm="pc+f+s"))) == canonical(to_table(TrainConfig(algorithm="PC+S+F")))
+
+
+@pytest.mark.parametrize("options", [3, [("T", 3)], {3: 3}])
+def test_options_that_are_no_table(options: Any) -> None:
+    with pytest.raises(ConfigError, match=r"options is .* must be a table|--3 means nothing"):
+        TrainConfig(options=options)

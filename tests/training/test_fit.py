@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from deeppc.errors import ConfigError, DataError, Interrupted, RunError
 from deeppc.models import build
 from deeppc.runs.folder import RunFolder
 from deeppc.training import checkpoint as checkpoints
+from deeppc.training import fit as fits
 from deeppc.training import train
 from deeppc.training.compare import compare
 from deeppc.training.events import EpochDone, Event, Note, Started
@@ -382,6 +385,17 @@ def test_bad_arguments(algorithm: str, options: dict[str, Any], words: str) -> N
         fit((X, Y), algorithm, **options)
 
 
+@pytest.mark.parametrize("dies", [True, False])
+def test_bf16_is_refused_where_it_kills_the_process(dies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits._survives_bf16.cache_clear()
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGILL)" if dies else "pass"
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda words, **more: run([*words[:-1], code], **more))
+    with pytest.raises(ConfigError, match="kills the process") if dies else nullcontext():
+        fit((X, CLASSES), "bp", precision="bf16")
+    fits._survives_bf16.cache_clear()
+
+
 def test_large_values_are_no_divergence() -> None:
     assert fit((X, 1e5 * Y), "bp", epochs=1).test == {}
 
@@ -427,6 +441,7 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(
         ({"net": nn.Linear(6, 2)}, "net is a torch Linear"),
         ({"targets": "values"}, "targets are called 'values'"),
         ({"scheduler": schedulers.ReduceLROnPlateau}, "give it mode='max'"),
+        ({"net": chain().requires_grad_(False)}, "nothing to train"),
     ],
 )
 def test_what_would_go_wrong_silently_is_refused(options: dict[str, Any], words: str) -> None:
@@ -487,7 +502,7 @@ def test_another_network_or_other_data_do_not_resume_a_run(tmp_path: Path, chang
 
 
 def test_more_epochs_in_python(tmp_path: Path, assert_same_state: Same) -> None:
-    for name, epochs in (("a", (2, 4)), ("b", (4,))):
+    for name, epochs in (("a", (2, 4, 4)), ("b", (4,))):
         for n in epochs:
             horizon = {"schedule_epochs": 2} if name == "b" else {}
             done = fit((X, CLASSES), run_dir=tmp_path / name, resume=n > epochs[0], epochs=n, report=False, **horizon)
@@ -523,6 +538,7 @@ def test_numpy_arrays_are_data_and_few_classes_have_no_top_five() -> None:
         ({"optimizer": "adam"}, "optimizer is str: give a torch optimiser"),
         ({"optimizer": lambda p: torch.optim.SGD(p, rate=3)}, "optimizer could not be made"),
         ({"scheduler": 3}, "scheduler is int: give a torch scheduler"),
+        ({"scheduler": schedulers.StepLR}, "scheduler could not be made of the optimiser: .*step_size"),
     ],
 )
 def test_arguments_of_the_wrong_kind_are_refused_in_words(options: dict[str, Any], words: str) -> None:
