@@ -6,6 +6,7 @@ A message says what was wrong, what was expected and what to do.
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -84,6 +85,14 @@ def is_memory_refused(error: BaseException) -> bool:
     )
     told = isinstance(error, RuntimeError) and any(words in str(error) for words in refused)
     return told or isinstance(error, MemoryError | OverflowError)
+
+
+def set_by_torchrun(name: str, default: str | None = None) -> int:
+    """Return the whole number in an environment variable of torchrun's; ConfigError if it is none."""
+    text = os.environ.get(name, default)
+    if text is None or not text.isdecimal():
+        raise ConfigError(f"{name} is {text!r}, but torchrun sets it to a whole number: unset TORCHELASTIC_RUN_ID.")
+    return int(text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

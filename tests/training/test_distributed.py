@@ -256,6 +256,24 @@ def one_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_of_two")
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("WORLD_SIZE", "two", "WORLD_SIZE is 'two', but torchrun sets it to a whole number"),
+        ("RANK", "", "RANK is '', but torchrun sets it"),
+        ("RANK", "2", "RANK is 2, but WORLD_SIZE 2"),
+        ("MASTER_PORT", "-1", "MASTER_PORT is '-1', but torchrun sets it"),
+    ],
+)
+def test_an_environment_that_torchrun_did_not_make_is_refused(
+    name: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, text)
+    assert main(["train", "--model", "mlp", "--epochs", "1"]) == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.usefixtures("one_of_two")
 @pytest.mark.parametrize("words", [["compare"], ["search", "--trials", "1"], ["paper", "run", "gap"], ["bench"]])
 def test_commands_that_are_no_training_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2

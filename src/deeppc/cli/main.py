@@ -22,7 +22,7 @@ from deeppc.cli import paper, search, tools, train
 from deeppc.cli.common import Command, Given, given_flags, remark, require_words
 from deeppc.cli.streams import guarded
 from deeppc.core import memory
-from deeppc.errors import ConfigError, Interrupted, UserError, memory_in_words
+from deeppc.errors import ConfigError, Interrupted, UserError, memory_in_words, set_by_torchrun
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _speaks(words: str) -> bool:
 
 def _require_one(args: Sequence[str]) -> None:
     """Refuse to run a command in several copies side by side, without a word, which torchrun would start."""
-    copies = int(os.environ.get("WORLD_SIZE", "1")) if TORCHRUN in os.environ else 1
+    copies = set_by_torchrun("WORLD_SIZE", "1") if TORCHRUN in os.environ else 1
     if copies > 1 and args[0] in COMMANDS and args[0] not in DIVIDED and "--help" not in args:
         raise ConfigError(
             f"torchrun starts {copies} copies of deeppc {args[0]}, which would not work together: only deeppc train "

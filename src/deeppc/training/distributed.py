@@ -35,7 +35,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from deeppc.core.graph import Graph
 from deeppc.core.inputs import require
-from deeppc.errors import ConfigError, RunError, UserError, is_memory_refused
+from deeppc.errors import ConfigError, RunError, UserError, is_memory_refused, set_by_torchrun
 
 BUCKET = 4 << 20  # bytes of gradients that are summed at once: the sooner they are sent, the more the others hide it
 SECONDS = 50  # without an answer, until a worker takes it that another one is dead
@@ -125,12 +125,12 @@ def current() -> Workers:
 
 def launched() -> int:
     """Return how many workers torchrun has started; 0 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 0
+    return set_by_torchrun("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else 0
 
 
 def may_restart() -> bool:
     """Whether torchrun would start the workers again, after one of them failed (``--max-restarts``)."""
-    return launched() > 0 and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+    return launched() > 0 and set_by_torchrun("TORCHELASTIC_MAX_RESTARTS", "0") > 0
 
 
 def note_run(run_dir: Path) -> None:
@@ -166,7 +166,10 @@ def joined() -> Iterator[Workers]:
             f"There are to be {launched()} workers, but {', '.join(missing)} is not in the environment: start them by "
             "torchrun, or unset TORCHELASTIC_RUN_ID to train alone."
         )
-    rank, size, wait = int(os.environ["RANK"]), launched(), timedelta(seconds=seconds())
+    rank, size, wait = set_by_torchrun("RANK"), launched(), timedelta(seconds=seconds())
+    if rank >= size:
+        raise ConfigError(f"RANK is {rank}, but WORLD_SIZE {size}: torchrun sets both, unless others have set them.")
+    set_by_torchrun("MASTER_PORT")
     with in_words():
         store, _, _ = next(rendezvous("env://", timeout=wait))
         store.set_timeout(wait)
@@ -220,7 +223,7 @@ def joining(function: Callable[P, T]) -> Callable[P, T]:
 
 def own_gpu() -> torch.device:
     """Return this worker's GPU, the one of its number on this host, and make it torch's current one."""
-    number, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    number, there = set_by_torchrun("LOCAL_RANK"), torch.cuda.device_count()
     if number >= there:
         raise ConfigError(
             f"There are {there} GPUs on a host, but more workers: give torchrun --nproc-per-node {there}."
@@ -256,10 +259,10 @@ def first_to_say(words: str) -> bool:
 
     They ask torchrun's own store. Where it cannot be asked, everybody speaks.
     """
-    if launched() < 2:
-        return True
     with suppress(Exception):
-        return bool(_store().add(_key("said", words, os.environ.get("TORCHELASTIC_RESTART_COUNT")), 1) == 1)
+        return launched() < 2 or bool(
+            _store().add(_key("said", words, os.environ.get("TORCHELASTIC_RESTART_COUNT")), 1) == 1
+        )
     return True
 
 
