@@ -126,10 +126,6 @@ class Tracer(fx.Tracer):
         taken = node.target is operator.getitem and node.all_input_nodes[0].meta["detached"]
         node.meta["detached"] = taken or not torch.is_grad_enabled()
         if kind not in ("placeholder", "output"):
-            if not torch.is_grad_enabled() and self._learns(node):
-                raise TraceError(
-                    "under torch.no_grad() it is not to learn: freeze its parameters, requires_grad_(False)"
-                )
             self._running = True
             try:
                 with torch.no_grad():
@@ -137,13 +133,6 @@ class Tracer(fx.Tracer):
             finally:
                 self._running = False
         return node
-
-    def _learns(self, node: fx.Node) -> bool:
-        """Whether the operation has parameters that want a gradient."""
-        given = [n.meta["values"][0] for n in node.all_input_nodes if n.op == "get_attr"]
-        if node.op == "call_module":
-            given += self.root.get_submodule(str(node.target)).parameters()
-        return any(isinstance(p, nn.Parameter) and p.requires_grad for p in given)
 
     def _run(self, node: fx.Node) -> None:
         """Run the operation on both batches, and note what it does besides."""
