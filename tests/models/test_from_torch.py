@@ -268,7 +268,6 @@ def test_the_advice_names_the_type_that_can_be_a_leaf():
         ((Two(nn.ReLU()), X), {"leaves": "secnd"}, ValueError, "did you mean 'second'"),
         ((Two(nn.ReLU()), X), {"leaves": [nn.Conv2d]}, ValueError, "leaves names Conv2d"),
         ((Two(nn.ReLU()), X), {"leaves": len}, TypeError, "names no leaf"),
-        ((torch.compile(LAYER), X), {}, TypeError, "module is compiled: give the one that it was made from"),
         ((nn.LSTM(4, 2, batch_first=True), X[:, None]), {}, ValueError, f"of {re.escape(__file__)}.*tensors of floats"),
     ],
 )

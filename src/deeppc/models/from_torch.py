@@ -419,9 +419,6 @@ def _checked(module: object, example: object) -> tuple[Tensor, ...]:
         raise TypeError("module is compiled: give the one that it was made from (of torch.compile, its _orig_mod)")
     if isinstance(module, Graph):
         raise TypeError("module is a deeppc.Graph already: train it as it is")
-    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
-        made = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else "torch.compile"
-        raise TypeError(f"module is what {made} made: give the module that it was made of")
     examples = example if isinstance(example, tuple) else (example,)
     if not examples or not all(isinstance(x, Tensor) for x in examples):
         kinds = " and ".join(type(x).__name__ for x in examples) or "empty"
