@@ -48,7 +48,7 @@ def main() -> int:
     found = table(dict(zip(names, tallies, strict=True)))
     print(found)
     if given.markdown is not None:
-        write(given.markdown, f"{found}\n\n{circumstances(given.seed, time.monotonic() - begun)}")
+        write(given.markdown, f"{found}\n\n{circumstances(given.seed, given.cases, time.monotonic() - begun)}")
     return int(any(tally[verdict] for tally in tallies for verdict in BAD))
 
 
@@ -65,13 +65,13 @@ def count(name: str, numbers: Iterable[int], seed: int, show: bool) -> Tally:
     return tally
 
 
-def circumstances(seed: int, seconds: float) -> str:
+def circumstances(seed: int, cases: int | None, seconds: float) -> str:
     """What was tried, and what it took."""
     git = [*("git", "-C", str(Path(__file__).parent)), "describe", "--always", "--dirty=, with changes"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu = sum(usage.ru_utime + usage.ru_stime for usage in used)
-    tried = f"Commit {commit or 'unknown'}, seed {seed}"
+    tried = f"Commit {commit or 'unknown'}, seed {seed}{f', --cases {cases}' if cases else ''}"
     return f"{tried}; {cpu / 60:.0f} minutes of one core ({seconds / 60:.0f} by the clock)."
 
 
