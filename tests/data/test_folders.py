@@ -265,3 +265,15 @@ def test_a_name_of_ones_own(monkeypatch):
     dataset("mine")(lambda data_dir, labels: from_tensors((x, y), (x, y), name=f"{data_dir} {labels}"))
     assert load("mine", "here").name == "here fine"
     assert names()[-1] == "mine" == list(table)[-1]
+
+
+def test_an_npz_whose_compression_is_unknown(tmp_path):
+    """Bytes 8 and 9 of a member's head, and 10 and 11 of its entry in the zip's directory, name the method."""
+    path = tmp_path / "mine.npz"
+    np.savez(path, x=np.zeros((2, 4)), y=np.zeros(2, int))
+    data = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        data[data.index(mark) + place] = 16
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="not a readable .npz file of plain arrays"):
+        load(str(path))

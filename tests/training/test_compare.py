@@ -149,3 +149,13 @@ def test_a_refused_resume_changes_nothing(tiny: Callable[..., TrainConfig]) -> N
     with pytest.raises(ConfigError, match="lr-x"):
         compare(replace(config, resume=True), ["bp", "pc"], [0], options={"lr_x": 0.2}, report=False)
     assert table.read_text() == before
+
+
+def test_a_precision_that_kills_is_refused_before_anything_is_written(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_announces_amx", "_kills"):
+        monkeypatch.setattr(f"deeppc.training.devices.{name}", lambda: True)
+    with pytest.raises(ConfigError, match="kills a process"):
+        compare(tiny("both", precision="bf16"), ["bp", "pc"], [0])
+    assert not (tmp_path / "both").exists()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from deeppc.errors import ConfigError, DataError, Interrupted, RunError
 from deeppc.models import build
 from deeppc.runs.folder import RunFolder
 from deeppc.training import checkpoint as checkpoints
-from deeppc.training import fit as fits
 from deeppc.training import train
 from deeppc.training.compare import compare
 from deeppc.training.events import EpochDone, Event, Note, Started
@@ -383,17 +380,6 @@ def test_a_finished_run_gives_its_result_and_its_weights(tmp_path: Path) -> None
 def test_bad_arguments(algorithm: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         fit((X, Y), algorithm, **options)
-
-
-@pytest.mark.parametrize("dies", [True, False])
-def test_bf16_is_refused_where_it_kills_the_process(dies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    fits._survives_bf16.cache_clear()
-    code = "import os, signal; os.kill(os.getpid(), signal.SIGILL)" if dies else "pass"
-    run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda words, **more: run([*words[:-1], code], **more))
-    with pytest.raises(ConfigError, match="kills the process") if dies else nullcontext():
-        fit((X, CLASSES), "bp", precision="bf16")
-    fits._survives_bf16.cache_clear()
 
 
 def test_large_values_are_no_divergence() -> None:

@@ -143,7 +143,16 @@ def _read_npz(path: Path) -> Decoded:
             found = {name: file[name] for name in file.files}
     except MemoryError as error:
         raise DataError(f"{path} does not fit into memory, or it is damaged ({error}).") from error
-    except (OSError, ValueError, EOFError, TypeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        TypeError,
+        SyntaxError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise DataError(f"{path} is not a readable .npz file of plain arrays ({error}).") from error
     arrays: dict[str, NDArray[Any]] = {}
     for part, pairs in ARRAYS.items():

@@ -66,7 +66,7 @@ def build(config: TrainConfig) -> Parts:
     With ``weights``, it has those, unless it is to be resumed.
     """
     _require_meaning(config)
-    device = choose_device(config.device)
+    device = choose_device(config.device, config.precision)
     dataset = load(config.dataset, data_dir=config.data_dir, labels=config.labels)
     torch.manual_seed(config.seed)
     with in_words(), memory_in_words(f"the network {config.model} at width {config.width:g}"):

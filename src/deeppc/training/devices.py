@@ -16,26 +16,19 @@ CPUINFO = Path("/proc/cpuinfo")
 PRODUCT = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)"
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device called ``name``; ``auto`` takes cuda, then mps, then cpu."""
+def choose_device(name: str, precision: str = "fp32") -> torch.device:
+    """Return the device called ``name``, if it can do ``precision``; ``auto`` takes cuda, then mps, then cpu."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(device for device, is_there in there.items() if is_there)
     if not there.get(name, False):
         raise ConfigError(f"This machine has no {name} device that torch can use: choose auto or cpu.")
-    return distributed.own_gpu() if name == "cuda" and distributed.launched() else torch.device(name)
-
-
-def require_precision(precision: str, device: torch.device) -> None:
-    """Refuse bfloat16 where the first product would kill the process without a word.
-
-    Some virtual machines announce matrix instructions (AMX) that they do not have.
-    """
-    if precision == "bf16" and device.type == "cpu" and _announces_amx() and _kills():
+    if precision == "bf16" and name == "cpu" and _announces_amx() and _kills():
         raise ConfigError(
             "bf16 kills a process on this machine, which announces matrix instructions (AMX) that it does not have: "
             "choose fp32, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment."
         )
+    return distributed.own_gpu() if name == "cuda" and distributed.launched() else torch.device(name)
 
 
 def _announces_amx() -> bool:
@@ -44,5 +37,8 @@ def _announces_amx() -> bool:
 
 @cache
 def _kills() -> bool:
-    """Whether a product in bfloat16 kills a process: tried on another one than this."""
+    """Whether a product in bfloat16 kills a process without a word: tried on another one than this.
+
+    Some virtual machines announce matrix instructions (AMX) that they do not have.
+    """
     return subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True, check=False).returncode < 0

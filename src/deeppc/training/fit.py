@@ -30,7 +30,7 @@ from deeppc.files import digest
 from deeppc.runs.folder import RunFolder
 from deeppc.training import distributed
 from deeppc.training.config import FIELDS, RAISED, fitted, flag, require_resumable
-from deeppc.training.devices import choose_device, require_precision
+from deeppc.training.devices import choose_device
 from deeppc.training.display import display
 from deeppc.training.events import Callback, Finished, Note, ignore, together
 from deeppc.training.loop import Loop
@@ -118,8 +118,7 @@ def fit(
     fitted("precision", precision)
     fitted("sync_norm", sync_norm)
     fitted("checkpoint_every", checkpoint_every)
-    place = choose_device(fitted("device", device))
-    require_precision(precision, place)
+    place = choose_device(fitted("device", device), precision)
     if select not in ("validation", "test", "last"):
         raise ConfigError(f"select is {select!r}: choose validation, test or last.")
     if select == "validation":
