@@ -53,15 +53,14 @@ def assert_near_one(differences: dict[tuple[str, str], float]) -> None:
     """Oracle: the same batches, whole, in one process. Weights, running statistics, and which have a gradient."""
     assert list(differences) == together.CASES
     # These take differences along short steps, with 1e-6 of rounding left: changes below the resolution, and slopes.
-    near = {case: 1e-7 if case[1] in ("pc, below the resolution", "hpc") else 1e-10 for case in differences}
+    near = {case: 1e-6 if case[1] in ("pc, below the resolution", "hpc") else 1e-10 for case in differences}
     assert not {case: worst for case, worst in differences.items() if not worst < near[case]}
 
 
 def test_every_family_is_among_the_cases() -> None:
+    ours = {name for name, family in families().items() if family.__module__.startswith("deeppc.")}
     for net in ("normed", "plain"):
-        assert {Algorithm.parse(spec.split(",")[0]).family for name, spec in together.CASES if name == net} == {
-            *families()
-        }
+        assert {Algorithm.parse(spec.split(",")[0]).family for name, spec in together.CASES if name == net} == ours
 
 
 @pytest.mark.slow
@@ -268,7 +267,8 @@ def one_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_environment_that_torchrun_did_not_make_is_refused(
     name: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(name, text)
+    for known, value in {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", name: text}.items():
+        monkeypatch.setenv(known, value)
     assert main(["train", "--model", "mlp", "--epochs", "1"]) == 2
     assert message in capsys.readouterr().err.replace("\n", " ")
 
