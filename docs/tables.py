@@ -18,7 +18,7 @@ from deeppc.paper.run import Plan, plan
 from deeppc.report import plots
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("docs/results/workstation.md", "docs/results/deep.md")
+PAGES = ("README.md", "docs/results/workstation.md", "docs/results/deep.md")
 MARKED = re.compile(r"(<!-- records: (\w+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
 
