@@ -68,7 +68,7 @@ SKIPPED = {
     "Inferring.begin self.beta * self.sign(batch)": "to multiply by a sign is to divide by it",
     "ZIL.run False": "without momentum it changes nothing",
     "extremes between[-1] < 1e-05 * max(own)": "when there is nothing more to find",
-    "largest 2 * size > max(sizes.values())": "which graphs are kept is a matter of memory",
+    "largest 2 * size > most": "which graphs are kept is a matter of memory",
     "_is_whole 0": "copies where none is needed",
     "Strides._half 0.0": "a node that has no step left sends nothing",
     "Wave 1.0": "means nothing without amplitudes",

@@ -98,7 +98,7 @@ class Strides(Descent):
         return sorted(found, key=place)
 
     def final_turns(self, steps: int) -> dict[str, int]:
-        return dict.fromkeys(self.state.net.nodes, 0) | {v: t for t, v in sorted(self.turns(steps))}
+        return {v: t for t, v in sorted(self.turns(steps))}
 
     def error(self, v: str, t: int) -> Tensor:
         """The mean error over the steps that a stride stands for, but for what it does to its own prediction."""
