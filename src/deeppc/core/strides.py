@@ -90,10 +90,10 @@ class Strides(Descent):
                     found |= {(t, u): None for u in (v, *net.parents[v]) if u in net.nodes}
         index = {v: i for i, v in enumerate(net.nodes)}
 
-        def place(turn: tuple[int, str]) -> tuple[int, int, int]:
+        def place(turn: tuple[int, str]) -> tuple[int, ...]:
             t, v = turn
             stride = t - self._front  # after the parents' last, which is the wave or the stride before
-            return (t, -1, -index[v]) if stride < 0 else (net.arrival[v] + 1 + stride, stride, -index[v])
+            return (t, -1, -index[v]) if stride < 0 else (net.arrival[v] + 1 + stride, stride)
 
         return sorted(found, key=place)
 
