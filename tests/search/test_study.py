@@ -11,9 +11,11 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import optuna
 import pytest
+import sqlalchemy.exc
 import torch
 
 from deeppc.data import from_tensors
@@ -317,3 +319,27 @@ def test_a_search_that_cannot_begin_leaves_nothing_behind(url: str, tiny: MakePl
     with pytest.raises((ConfigError, RunError), match="storage"):
         search(tiny(storage=url))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("failures", [0, 2, 99])
+def test_tables_that_another_host_is_making_are_waited_for(
+    failures: int, tiny: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL lets the second of two that make the same table fail, and finds it there the next time."""
+    opened, tries = Mock(), list[str]()
+
+    def connect(url: str, **_: Any) -> Mock:
+        tries.append(url)
+        if len(tries) <= failures:
+            raise sqlalchemy.exc.IntegrityError("CREATE TYPE studydirection", None, Exception("duplicate key"))
+        return opened
+
+    monkeypatch.setattr("optuna.storages.RDBStorage", connect)
+    monkeypatch.setattr(storage, "AGAIN", 0.0)
+    if failures < 99:
+        assert storage._connect(tiny(storage="postgresql:///x")) is opened
+        assert len(tries) == failures + 1
+    else:
+        with pytest.raises(RunError, match=r"cannot be used: .*duplicate key"), storage.in_words(tiny()):
+            storage._connect(tiny(storage="postgresql:///x"))
+        assert len(tries) == storage.TRIES + 1

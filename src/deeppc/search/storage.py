@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import platform
 import sqlite3
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -32,6 +34,7 @@ IDENTITY, OWNER = "deeppc", "owner"  # attributes: of the study, what may not ch
 HEARTBEAT, GRACE = 30, 600  # seconds between two signs of life, and without any until a trial is given up
 # What a damaged database makes Optuna raise, which trusts in whatever it finds there; ImportError: there is no driver.
 DAMAGED = (sqlite3.Error, ImportError, ValueError, LookupError, TypeError, AttributeError)
+TRIES, AGAIN = 5, 0.2  # and seconds in between, to open a storage whose tables another host is making
 PATIENCE = 60  # seconds to wait for another process that writes to the same SQLite file
 
 
@@ -171,11 +174,18 @@ def read_study(folder: Path, storage: str | None = None) -> tuple[Plan, list[Tri
 
 
 def _connect(plan: Plan) -> RDBStorage:
+    """Open the storage, with its tables made if it has none. Hosts that begin at once may make the same: try again."""
     from optuna.storages import RDBStorage
+    from sqlalchemy.exc import IntegrityError, ProgrammingError
 
     _require_own(plan)
     patient = {"connect_args": {"timeout": PATIENCE}} if plan.url.startswith("sqlite") else {}
-    return RDBStorage(plan.url, engine_kwargs=patient, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+    connect = partial(RDBStorage, plan.url, engine_kwargs=patient, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+    for _ in range(TRIES):
+        with suppress(IntegrityError, ProgrammingError):
+            return connect()
+        time.sleep(AGAIN)
+    return connect()
 
 
 def _require_own(plan: Plan) -> None:
