@@ -9,7 +9,7 @@ from nets import Mix, batch, cosine, gradients, mlp, one_hot, parse, residual
 from torch import nn
 from torch.func import functional_call, jvp, vjp
 
-from deeppc import Algorithm, Chain, Graph
+from deeppc import Algorithm, Chain, Graph, Sum
 from deeppc.core.algorithms.pc import PC
 from deeppc.core.energies import Energy
 from deeppc.core.wave import Wave, amplitudes
@@ -313,3 +313,20 @@ def test_a_module_derived_from_identity_is_no_identity():
     plain = chain(9)
     table = {v: (plain.nodes[v], plain.parents[v]) for v in plain.nodes}
     assert_finite_and_exact(Algorithm.parse("pc", lr_x=0.05), Graph({**table, "5": (Half(), "4")}), least=0.9999)
+
+
+def test_a_sum_of_parents_that_are_repeated_to_its_shape():
+    """A node without a module whose parents differ in shape: their changes cannot be added as they are."""
+    torch.manual_seed(0)
+    nodes = {
+        "wide": (nn.Conv2d(3, 4, 3, padding=1), "input"),
+        "narrow": (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 4, 1)), "input"),
+        "sum": (Sum(), ["narrow", "wide"]),
+        "out": (nn.Sequential(nn.Flatten(), nn.Linear(4 * 25, 3)), "sum"),
+    }
+    net, images, labels = Graph(nodes), torch.randn(6, 3, 5, 5), torch.randint(0, 3, (6,))
+    algo = parse("pc", lr_x=0.01, T=5)
+    single = gradients(algo, net, images, labels)
+    double = gradients(algo, copy.deepcopy(net).double(), images.double(), labels)
+    for name, found in single.items():
+        assert cosine(found.double(), double[name]) > 0.9999, name

@@ -105,7 +105,8 @@ class State:
         self.predictions: dict[str, Prediction] = {}
         self.kept: dict[str, Prediction] = {}
         self._differences: dict[str, Difference] = {}
-        self._sizes0: dict[str, Tensor] = {}
+        self._sizes0: dict[str, Tensor] = {}  # of initial predictions, and of deviations until they change
+        self._deviations: dict[str, Tensor] = {}
         self._activities: dict[str, Tensor] = {}
         self._draws = Draws(first.device)
         self._new_weights: set[str] = set()  # nodes whose weights have changed since initialisation
@@ -223,10 +224,22 @@ class State:
         if self._differences[v] == "direct" or v in self._new_weights:
             eps = self.response0(v) - energy.respond(self.predict(v).mu.detach())
             factor = mu_scale / self.unit(v)
-            eps = eps if factor == 1 else eps.mul_(factor)
-            return energy.weigh(eps if d is None else eps.add_(d))
+            return energy.weigh(eps.mul_(factor) if d is None else torch.add(d, eps, alpha=factor, out=eps))
+        if self._adds(v):
+            terms = [(self.wave.unit(p, v), self.d[p]) for p in self.net.parents[v] if p in self.d]
+            (weight, first), *rest = terms
+            eps = first * (-mu_scale * weight) if d is None else torch.add(d, first, alpha=-mu_scale * weight)
+            return energy.weigh(reuse.add(eps, rest, -mu_scale))
         change, step = self._small_change(v)
-        return energy.weigh(change.mul_(-mu_scale / step) if d is None else torch.addcmul(d, change, -mu_scale / step))
+        factor = -mu_scale / step
+        return energy.weigh(change.mul_(factor) if d is None else torch.addcmul(d, change, factor, out=change))
+
+    def _adds(self, v: str) -> bool:
+        """Whether a hidden ``v`` is the sum of its parents and nothing else, so that its change is the sum of theirs."""
+        module = self.net.nodes[v]
+        adds = type(module) is nn.Identity or (type(module) is Sum and not len(module))
+        alike = all(self.mu0[p].shape == self.mu0[v].shape for p in self.net.parents[v])  # none is repeated
+        return adds and alike and v not in self.net.outputs
 
     def _small_change(self, v: str) -> tuple[Tensor, Tensor]:
         """``mu_v - mu0_v`` where rounding would spoil it, as a difference and what to divide it by to have it in units.
@@ -236,11 +249,7 @@ class State:
         """
         moved = {p: self.wave.unit(p, v) for p in self.net.parents[v] if p in self.d}
         response0 = self.response0(v)
-        module = self.net.nodes[v]
-        if v not in self.net.outputs and (type(module) is nn.Identity or (type(module) is Sum and not len(module))):
-            terms = [(moved[p], self.d[p]) for p in self.net.parents[v] if p in moved]
-            return reuse.add(None, terms, 1.0), response0.new_ones(())
-        sizes, deviations = sum(map(self._size0, moved)), sum(self._size(self.d[p]) * u for p, u in moved.items())
+        sizes, deviations = sum(map(self._size0, moved)), sum(self._deviation(p) * u for p, u in moved.items())
         length = 2 * torch.finfo(self.mu0[v].dtype).eps ** (2 / 3)
         step = torch.as_tensor(length * sizes / deviations)
         step = step.nan_to_num(0.0).clamp(max(self.unit(v), 1e-30), 1e30)  # where nothing has a size, any will do
@@ -255,6 +264,11 @@ class State:
         if v not in self._sizes0:
             self._sizes0[v] = self._size(self.mu0[v])
         return self._sizes0[v]
+
+    def _deviation(self, v: str) -> Tensor:
+        if v not in self._deviations:
+            self._deviations[v] = self._size(self.d[v])
+        return self._deviations[v]
 
     def _size(self, x: Tensor) -> Tensor:
         """The sum of absolute values over the whole batch: unlike squares, they do not underflow."""
@@ -325,6 +339,7 @@ class State:
     def move(self, v: str, d: Tensor) -> None:
         """Set the deviation of ``v``. The predictions that ``x_v`` enters are out of date then."""
         self.d[v] = d
+        self._deviations.pop(v, None)
         self.forget(v)
         for successor in self.net.successors[v]:
             if self._differences[successor] == "linear" and successor in self.kept:
@@ -342,6 +357,7 @@ class State:
     def move_all(self, d: dict[str, Tensor]) -> None:
         """Go to the state with the deviations ``d``."""
         self.d = d
+        self._deviations.clear()
         self._activities.clear()
         self.predictions.clear()
 
