@@ -128,7 +128,7 @@ def test_without_results_nothing_is_known():
     assert [row[0] for row in as_table(verdicts).rows] == list(CLAIMS)
 
 
-def test_a_difference_within_its_standard_error_is_no_answer():
+def test_a_difference_that_its_interval_leaves_open_is_no_answer():
     """60 and 61 with deviations of about 2.8 over two seeds: an error of 2 each, 2.8 of the difference."""
     found = results(("batchnorm", "cifar10.strategies", "BF|PC+S+F: 59 63, none|PC+S+F: 58 62"))
     close = verdict("BatchNorm freezing helps", found)
@@ -138,16 +138,30 @@ def test_a_difference_within_its_standard_error_is_no_answer():
 
 
 def test_standard_errors_add_in_squares():
-    difference = Number("a", 5.0, 3.0) - Number("b", 1.0, 4.0)
-    assert (difference.mean, difference.error) == (4.0, 5.0)
+    difference = Number("a", 5.0, 3.0, 9) - Number("b", 1.0, 4.0, 7)
+    assert (difference.mean, difference.error, difference.freedom) == (4.0, 5.0, 7)
+
+
+def test_intervals_are_those_of_students_table():
+    """The two-sided 95 % point of t is 2.776 for 4 degrees of freedom, and 12.706 for 1."""
+    difference = Number("a", 4.0, 5.0, 4)
+    assert difference.margin == pytest.approx(5 * 2.776, rel=1e-3)
+    assert Number("a", 4.0, 5.0, 1).margin == pytest.approx(5 * 12.706, rel=1e-3)
+    assert str(difference) == "a = +4 (-9.88 to +17.9)"
     assert above(difference).so is None
-    assert above(difference, -2.0).so is True
-    assert above(difference, 10.0).so is False
+    assert above(difference, -9.0).so is None
+    assert above(difference, -10.0).so is True
+    assert above(difference, 18.0).so is False
     assert at_most(difference, 4.0).so is None  # as likely above as below
-    assert at_most(difference, 0.0).so is None
-    assert at_most(difference, -2.0).so is False
-    assert at_most(difference, 10.0).so is True
-    assert at_most(Number("a", 4.0, 0.0), 4.0).so is True  # equal is enough
+    assert at_most(difference, -10.0).so is False
+    assert at_most(difference, 18.0).so is True
+
+
+def test_one_seed_has_no_interval_and_says_so():
+    alone = Number("a", 4.0) - Number("b", 1.0)
+    assert str(alone) == "a - b = +3 (one seed)"
+    assert (above(alone).so, at_most(alone).so) == (True, False)
+    assert at_most(alone, 3.0).so is True  # equal is enough
 
 
 def test_the_spread_over_seeds_is_pooled_over_the_rows_of_a_column():

@@ -231,11 +231,11 @@ class State:
             eps = first * (-mu_scale * weight) if d is None else torch.add(d, first, alpha=-mu_scale * weight)
             return energy.weigh(reuse.add(eps, rest, -mu_scale))
         change, step = self._small_change(v)
-        factor = -mu_scale / step
-        return energy.weigh(change.mul_(factor) if d is None else torch.addcmul(d, change, factor, out=change))
+        slope = torch.as_tensor(-mu_scale / step)
+        return energy.weigh(change.mul_(slope) if d is None else torch.addcmul(d, change, slope, out=change))
 
     def _adds(self, v: str) -> bool:
-        """Whether a hidden ``v`` is the sum of its parents and nothing else, so that its change is the sum of theirs."""
+        """Whether a hidden ``v`` is the sum of its parents and nothing else: its change is the sum of theirs."""
         module = self.net.nodes[v]
         adds = type(module) is nn.Identity or (type(module) is Sum and not len(module))
         alike = all(self.mu0[p].shape == self.mu0[v].shape for p in self.net.parents[v])  # none is repeated

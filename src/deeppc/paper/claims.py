@@ -1,10 +1,10 @@
 """The paper's statements, one line each, against the results at hand.
 
 A claim is a pure function of results: it *holds*, *does not hold*, or there is *not enough data*, always with the
-numbers. A difference that is smaller than its own standard error over seeds is not enough data either; a few seeds tell
-little about their own spread, so it is estimated from all rows of a column together. A network whose runs all diverged
-counts as 0 % accurate. A claim that does not hold at a small scale is a finding about that scale, not a failure of
-anything.
+numbers. A difference is given with its interval of 95 % over seeds (Student's t), and one that the interval leaves open
+is not enough data either; a few seeds tell little about their own spread, so it is estimated from all rows of a column
+together. One seed has no interval, and is called that. A network whose runs all diverged counts as 0 % accurate. A
+claim that does not hold at a small scale is a finding about that scale, not a failure of anything.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from deeppc.paper.results import Result
 from deeppc.report.tables import Table
 
 Answer = Literal["holds", "does not hold", "not enough data"]
+SURE = 0.95  # the intervals' coverage
 POINT = 1.0  # of accuracy, in percent: what the paper calls comparable
 FAR = 0.25  # of what the accuracy is above chance: "far behind", "breaks" (in the paper a third, and almost all)
 CHANCE = 10.0  # percent, with ten classes
@@ -49,14 +50,31 @@ class Missing(Exception):  # noqa: N818 - no error: there is no such result yet
 
 @dataclass(frozen=True)
 class Number:
-    """A mean over seeds with its standard error (0 where no row of the column has more than one seed)."""
+    """A mean over seeds with its standard error, and of how many degrees of freedom that is an estimate.
+
+    Both are 0 where no row of the column has more than one seed.
+    """
 
     name: str
     mean: float
     error: float = 0.0
+    freedom: int = 0
 
     def __sub__(self, other: Number) -> Number:
-        return Number(f"{self.name} - {other.name}", self.mean - other.mean, math.hypot(self.error, other.error))
+        freedom = min((n.freedom for n in (self, other) if n.freedom), default=0)
+        error = math.hypot(self.error, other.error)
+        return Number(f"{self.name} - {other.name}", self.mean - other.mean, error, freedom)
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the interval around the mean."""
+        from scipy.special import stdtrit  # the quantile of Student's t
+
+        return self.error * float(stdtrit(self.freedom, (1 + SURE) / 2)) if self.error else 0.0
+
+    def __str__(self) -> str:
+        low, high = self.mean - self.margin, self.mean + self.margin
+        return f"{self.name} = {self.mean:+.4g} " + (f"({low:+.3g} to {high:+.3g})" if self.error else "(one seed)")
 
 
 class Numbers:
@@ -69,7 +87,8 @@ class Numbers:
         """Return the number at a place; :class:`Missing` if there is none."""
         entry, name = self._table.entry(row, column), f"{row} {column}"
         if entry.values:
-            return Number(name, fmean(entry.values), self._deviation(column) / math.sqrt(len(entry.values)))
+            deviation, freedom = self._deviation(column)
+            return Number(name, fmean(entry.values), deviation / math.sqrt(len(entry.values)), freedom)
         if entry.diverged and self._table.name.endswith((".top1", ".strategies")):
             return Number(f"{name} (diverged)", 0.0)
         raise Missing(f"{self._recipe} has no {name}" + (" (diverged)" if entry.diverged else ""))
@@ -84,16 +103,16 @@ class Numbers:
     def _values(self, column: str) -> list[tuple[float, ...]]:
         return [self._table.entry(row, column).values for row in self.rows]
 
-    def _deviation(self, column: str) -> float:
-        """Sample standard deviation over seeds, pooled over the rows of a column."""
+    def _deviation(self, column: str) -> tuple[float, int]:
+        """Sample standard deviation over seeds, pooled over the rows of a column, and its degrees of freedom."""
         groups = [values for values in self._values(column) if len(values) > 1]
         freedom = sum(len(values) - 1 for values in groups)
-        return math.sqrt(sum((len(v) - 1) * variance(v) for v in groups) / freedom) if freedom else 0.0
+        return (math.sqrt(sum((len(v) - 1) * variance(v) for v in groups) / freedom) if freedom else 0.0), freedom
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether something is so: None where the difference is within its error."""
+    """Whether something is so: None where the interval leaves it open."""
 
     so: bool | None
     numbers: str
@@ -101,9 +120,9 @@ class Finding:
 
 def above(difference: Number, bound: float = 0.0) -> Finding:
     """Is the difference larger than ``bound``?"""
-    margin = difference.mean - bound
-    within = abs(margin) <= difference.error
-    return Finding(None if within else margin > 0, f"{difference.name} = {difference.mean:+.4g}")
+    distance = difference.mean - bound
+    within = abs(distance) <= difference.margin
+    return Finding(None if within else distance > 0, str(difference))
 
 
 def at_most(difference: Number, bound: float = 0.0) -> Finding:
