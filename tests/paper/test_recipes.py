@@ -45,7 +45,7 @@ PART = {  # enough to see it run
     "schedules": "* PC+?+F *",
     "vgg15": "* PC+S+F *",
 }
-PICTURES = {"accuracy": 2, "energy": 4, "rivals": 2, "depth": 2, "batchnorm": 2, "robustness": 2, "vgg15": 2}
+PICTURES = {"accuracy": 2, "energy": 4, "gain": 2, "rivals": 2, "depth": 2, "batchnorm": 2, "robustness": 2, "vgg15": 2}
 
 
 @pytest.fixture

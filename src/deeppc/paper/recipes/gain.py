@@ -15,13 +15,14 @@ PC+S+F in one stride. The same settings for all, but for ``lr_x``. At paper scal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from deeppc.paper.hyper import LEVELS
 from deeppc.paper.matrix import Matrix
-from deeppc.paper.recipe import Cell, Evidence, Recipe, accuracies, cell, dot_plots
+from deeppc.paper.recipe import Cell, Evidence, Place, Plot, Recipe, accuracies, cell, dot_plots
 from deeppc.paper.scales import Scale
 
 COMMON: dict[str, Any] = {"norm": "bf", "activation": "relu", "lr_w": 1e-3, "weight_decay": 1e-4, "T": None}
@@ -71,13 +72,29 @@ def tables(evidence: Evidence) -> list[Matrix]:
 
 def _cosines(evidence: Evidence) -> Matrix:
     """How far the worst layer's update is from backprop's at the end of the training."""
+    entries = {place.at: place.entry(min(found.values()) for found in _by_layer(place)) for place in evidence.places}
+    return Matrix("cifar10.cosine", "Lowest cosine of a layer's update with backprop's, last epoch", entries)
+
+
+def _by_layer(place: Place) -> list[dict[str, float]]:
+    """For each run, by layer, the cosine of its update with backprop's at the last epoch."""
     from deeppc.paper.figures import last_cosines
 
-    entries = {}
-    for place in evidence.places:
-        found = [last_cosines(run.metrics()) for run in place.finished]
-        entries[place.at] = place.entry(min(cosines.values()) for cosines in found if cosines)
-    return Matrix("cifar10.cosine", "Lowest cosine of a layer's update with backprop's, last epoch", entries)
+    return [cosines for run in place.finished if (cosines := last_cosines(run.metrics()))]
+
+
+def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
+    from deeppc.paper.figures import by_layer
+
+    drawn = dot_plots(made[:1], "Plain predictive coding and its arithmetic")
+    turn = ("Does each layer follow backprop?", "cosine of the weight updates, last epoch, first seed")
+    for net in NETS:
+        found = {place.cell.row: _by_layer(place) for place in evidence.places if place.cell.column == net}
+        lines = {row: cosines[0] for row, cosines in found.items() if cosines and row != "BP"}
+        if lines:
+            caption = f"Cosine of each layer's update with backprop's, {net} without the gain, last epoch, first seed."
+            drawn.append(Plot(f"gain-cosine-{net.lower()}", partial(by_layer, lines, *turn), caption))
+    return drawn
 
 
 RECIPE = Recipe(
@@ -87,5 +104,5 @@ RECIPE = Recipe(
     expect="If it is, PC with the gain keeps up with BP at any depth, and PC as it is rounded does not.",
     cells=cells,
     tables=tables,
-    plots=lambda evidence, made: dot_plots(made[:1], "Plain predictive coding and its arithmetic"),
+    plots=plots,
 )
