@@ -18,7 +18,7 @@ from deeppc.paper.run import Plan, plan
 from deeppc.report import plots
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results/workstation.md", "docs/results/deep.md")
+PAGES = ("README.md", "docs/results/workstation.md", "docs/results/deep.md", "docs/results/gain.md")
 MARKED = re.compile(r"(<!-- records: (\w+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
 
@@ -50,7 +50,25 @@ def deep() -> str:
     return tables("deep")["cifar10.top1"].table().markdown()
 
 
-MAKERS: dict[str, Callable[[], str]] = {"accuracy": accuracy, "deep": deep}
+def control() -> str:
+    return tables("control")["cifar10.top1"].table().markdown()
+
+
+def gain() -> str:
+    return tables("gain")["cifar10.top1"].table().markdown()
+
+
+def cosines() -> str:
+    return replace(tables("gain")["cifar10.cosine"], digits=3).table().markdown()
+
+
+MAKERS: dict[str, Callable[[], str]] = {
+    "accuracy": accuracy,
+    "deep": deep,
+    "control": control,
+    "gain": gain,
+    "cosines": cosines,
+}
 
 
 def filled(page: str) -> str:
@@ -58,13 +76,21 @@ def filled(page: str) -> str:
     return MARKED.sub(lambda found: f"{found[1]}\n{MAKERS[found[2]]()}\n{found[3]}", page)
 
 
+# By recipe: the figures that the pages show, and what they are called there.
+FIGURES = {
+    "accuracy": {"accuracy-cifar10-work": "workstation-work"},
+    "gain": {"gain-cosine-vgg10": "gain-cosine-vgg10"},
+}
+
+
 def figures() -> None:
-    """Draw what the tables cannot say: what accuracy costs."""
-    found = planned("accuracy")
-    made = [there(table) for table in found.recipe.tables(found.evidence())[:1]]
-    for plot in found.recipe.plots(found.evidence(), made):
-        if plot.stem == "accuracy-cifar10-work":
-            write_text(ROOT / "docs/results/workstation-work.svg", plots.svg(plot.draw()))
+    """Draw what the tables cannot say: what accuracy costs, which layers follow backprop."""
+    for recipe, wanted in FIGURES.items():
+        found = planned(recipe)
+        made = [there(table) for table in found.recipe.tables(found.evidence())[:1]]
+        for plot in found.recipe.plots(found.evidence(), made):
+            if plot.stem in wanted:
+                write_text(ROOT / f"docs/results/{wanted[plot.stem]}.svg", plots.svg(plot.draw()))
 
 
 if __name__ == "__main__":
