@@ -13,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from deeppc.files import write_text
+from deeppc.paper.claims import Numbers
 from deeppc.paper.matrix import Matrix
 from deeppc.paper.run import Plan, plan
 from deeppc.report import plots
+from deeppc.report.tables import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/results/workstation.md", "docs/results/deep.md", "docs/results/gain.md")
@@ -62,12 +64,25 @@ def cosines() -> str:
     return replace(tables("gain")["cifar10.cosine"], digits=3).table().markdown()
 
 
+def behind() -> str:
+    """What each cell of the gain recipe lacks to backprop in the same network, with its interval over seeds."""
+    table = tables("gain")["cifar10.top1"]
+    numbers, rows = Numbers("gain", table), []
+    for (row, column), entry in table.entries.items():
+        if entry.values and row != "BP":
+            gap = numbers("BP", column.partition(" ")[0]) - numbers(row, column)
+            low, high = gap.mean - gap.margin, gap.mean + gap.margin
+            rows.append([row, column, f"{gap.mean:+.1f}", f"{low:+.1f} to {high:+.1f}"])
+    return Table(["", "", "points behind BP", "95 % interval"], rows).markdown()
+
+
 MAKERS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "deep": deep,
     "control": control,
     "gain": gain,
     "cosines": cosines,
+    "behind": behind,
 }
 
 
