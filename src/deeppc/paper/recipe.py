@@ -82,6 +82,12 @@ class Place:
         """Return ``key`` of the results of all finished runs."""
         return tuple(run.result[key] for run in self.finished)
 
+    def cosines(self) -> list[dict[str, float]]:
+        """Return for each finished run, by layer, the cosine of its update with backprop's at the last epoch."""
+        from deeppc.paper.figures import last_cosines
+
+        return [found for run in self.finished if (found := last_cosines(run.metrics()))]
+
     def entry(self, values: Iterable[float], paper: float | None = None) -> Entry:
         """Return the finite ones of some values, one for each finished run, beside the paper's."""
         finite = tuple(value for value in values if math.isfinite(value))

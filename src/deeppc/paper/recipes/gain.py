@@ -22,7 +22,7 @@ from typing import Any
 
 from deeppc.paper.hyper import LEVELS
 from deeppc.paper.matrix import Matrix
-from deeppc.paper.recipe import Cell, Evidence, Place, Plot, Recipe, accuracies, cell, dot_plots
+from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, accuracies, cell, dot_plots
 from deeppc.paper.scales import Scale
 
 COMMON: dict[str, Any] = {"norm": "bf", "activation": "relu", "lr_w": 1e-3, "weight_decay": 1e-4, "T": None}
@@ -72,15 +72,8 @@ def tables(evidence: Evidence) -> list[Matrix]:
 
 def _cosines(evidence: Evidence) -> Matrix:
     """How far the worst layer's update is from backprop's at the end of the training."""
-    entries = {place.at: place.entry(min(found.values()) for found in _by_layer(place)) for place in evidence.places}
+    entries = {place.at: place.entry(min(found.values()) for found in place.cosines()) for place in evidence.places}
     return Matrix("cifar10.cosine", "Lowest cosine of a layer's update with backprop's, last epoch", entries)
-
-
-def _by_layer(place: Place) -> list[dict[str, float]]:
-    """For each run, by layer, the cosine of its update with backprop's at the last epoch."""
-    from deeppc.paper.figures import last_cosines
-
-    return [cosines for run in place.finished if (cosines := last_cosines(run.metrics()))]
 
 
 def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
@@ -89,7 +82,7 @@ def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
     drawn = dot_plots(made[:1], "Plain predictive coding and its arithmetic")
     turn = ("Does each layer follow backprop?", "cosine of the weight updates, last epoch, first seed")
     for net in NETS:
-        found = {place.cell.row: _by_layer(place) for place in evidence.places if place.cell.column == net}
+        found = {place.cell.row: place.cosines() for place in evidence.places if place.cell.column == net}
         lines = {row: cosines[0] for row, cosines in found.items() if cosines and row != "BP"}
         if lines:
             caption = f"Cosine of each layer's update with backprop's, {net} without the gain, last epoch, first seed."

@@ -21,7 +21,7 @@ from typing import Any
 from deeppc.files import read_json, write_json
 from deeppc.paper.hyper import LEVELS, MUPC
 from deeppc.paper.matrix import Entry, Matrix
-from deeppc.paper.recipe import Cell, Evidence, Place, Plot, Recipe, cell
+from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, cell
 from deeppc.paper.scales import Scale
 from deeppc.paper.store import EXTRA
 from deeppc.training.config import TrainConfig
@@ -185,7 +185,7 @@ def tables(evidence: Evidence) -> list[Matrix]:
         entries[row, "accuracy, %"] = place.accuracy("top1")
         for column in ("work", "time", "memory"):
             entries[row, column] = Entry((steps[place.at][column],) if place.at in steps else ())
-        cosines = [[x for x in found.values() if math.isfinite(x)] for found in _cosines(place)]
+        cosines = [[x for x in found.values() if math.isfinite(x)] for found in place.cosines()]
         entries[row, "lowest cosine"] = place.entry(min(values) for values in cosines if values)
         entries[row, "mean cosine"] = place.entry(statistics.fmean(values) for values in cosines if values)
     title = f"{evidence.trained_on('cifar10')}: accuracy, a step relative to BP's, cosine of updates with BP's"
@@ -199,13 +199,6 @@ def _of(table: Matrix, net: str) -> Matrix:
     return Matrix(net, net, {at: entry for at, entry in entries.items() if at[0] in there})
 
 
-def _cosines(place: Place) -> list[dict[str, float]]:
-    """For each run, by layer, the cosine of its update with backprop's at the last epoch; nan where it has none."""
-    from deeppc.paper.figures import last_cosines
-
-    return [last_cosines(run.metrics()) for run in place.finished]
-
-
 def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
     from deeppc.paper import figures
 
@@ -216,7 +209,7 @@ def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
     turn = ("Does each layer follow backprop?", "cosine of the weight updates, last epoch, first seed")
     for net in evidence.columns:
         places = [place for place in evidence.places if place.cell.column == net]
-        known = {place.cell.row: found[0] for place in places if (found := _cosines(place))}
+        known = {place.cell.row: found[0] for place in places if (found := place.cosines())}
         lines = {row: found for row, found in known.items() if any(x < ALIKE for x in found.values())}
         alike = ", ".join(row for row in known if row not in lines)
         caption = (
