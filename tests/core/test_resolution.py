@@ -90,6 +90,25 @@ def test_float32_computes_what_an_engine_of_slopes_does(name, spec, lr):
         torch.testing.assert_close(g.double().norm(), scale * expected[n].norm(), rtol=1e-3, atol=0)
 
 
+def test_a_layer_that_reads_few_rows_of_an_image():
+    """Where the rows that tell how far a node has moved stand still, its deviation is taken as it is."""
+
+    class Rows(nn.Module):
+        def forward(self, x):
+            return x[:, :, ::4]
+
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()), nn.Sequential(Rows(), nn.Conv2d(4, 4, 1), nn.ReLU())]
+    net = Chain(*layers, nn.Sequential(nn.Flatten(), nn.Linear(4 * 4 * 16, 3)))
+    with torch.no_grad():
+        net.nodes["2"][1].weight *= 8  # so that what moves below is felt above
+    images, labels = torch.randn(5, 3, 16, 16), torch.randint(0, 3, (5,))
+    algo = Algorithm.parse("pc", lr_x=0.01, T=6)
+    expected = gradients(algo, copy.deepcopy(net).double(), images.double(), labels)
+    for n, g in gradients(algo, net, images, labels).items():
+        assert cosine(g, expected[n]) > 0.999, n
+
+
 RATES = [("pc", 0.01), ("pc", 0.05), ("pc", 0.2), ("pc+f", 0.05), ("pc+f", 0.2), ("pc+s+f", 0.05), ("pc+s+f", 0.5)]
 RATES += [("ipc", 0.05), ("ipc", 0.2)]
 DEEPER = [("resnet66", "pc", 0.01), ("resnet66", "pc+f", 0.01), ("resnet66", "pc+s+f", 0.2), ("resnet66", "ipc", 0.2)]

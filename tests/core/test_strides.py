@@ -5,7 +5,7 @@ import torch
 from nets import Mix, Prior, batch, gradients, mlp, residual
 from torch import nn
 
-from deeppc import Algorithm, Bernoulli, Chain, Gaussian, Graph
+from deeppc import Algorithm, Bernoulli, Chain, Gaussian, Graph, Sum
 from deeppc.core.batch import Batch
 from deeppc.core.inference import Descent
 from deeppc.core.state import State
@@ -85,8 +85,28 @@ def test_what_an_error_does_to_its_own_prediction_is_exact_for_orthogonal_layers
     net, images, target = Chain(*layers).double(), torch.randn(5, 6).double(), torch.randn(5, 6).double()
     options = {"alpha": 2e-3, "lr_x": lr_x, "beta": TINY}
     ours = error(net, images, target, "pc+s+f", 1, **options)
-    monkeypatch.setattr(Strides, "push", Descent.push)
+    monkeypatch.setattr(Strides, "_slope", lambda *_: 0.0)
     assert error(net, images, target, "pc+s+f", 1, **options) > 6 * ours > 0
+
+
+def test_the_slope_of_a_sum_is_known_without_a_look_at_numbers(monkeypatch):
+    """``|J^T eps|^2 / |eps|^2`` is the number of parents, one that is added twice counting four times."""
+    nodes = {"a": (nn.Linear(6, 6), "input"), "b": (nn.Linear(6, 6), "input")}
+    sums = {"c": (Sum(), ["a", "b"]), "d": (Sum(), ["c", "c"]), "e": (nn.Identity(), "d"), "y": (nn.Linear(6, 3), "e")}
+    net = Graph({**nodes, **sums}).double()
+    images, labels = batch(net)
+    options = {"lr_x": 0.5, "alpha": 0.05, "strides": 1, "T": 12}
+    known = gradients(Algorithm.parse("pc+s+f", **options), net, images, labels)
+    slope = Strides._slope
+
+    def measured(self, *args):
+        with monkeypatch.context() as m:
+            m.setattr(State, "adds", lambda state, v: False)
+            return slope(self, *args)
+
+    monkeypatch.setattr(Strides, "_slope", measured)
+    for n, g in gradients(Algorithm.parse("pc+s+f", **options), net, images, labels).items():
+        torch.testing.assert_close(g, known[n], rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("name", ["vgg5", "vgg10", "resnet10"])

@@ -108,17 +108,24 @@ class Strides(Descent):
         eps = self.state.error(v, 1 + self.lr / (1 - self.lr) / self._left[v] if first else 1.0)
         if not self.receive(v, t):
             return eps
-        eps = reuse.apart(eps, self.state.d.get(v)).div_(1 + self._half(v, t))
-        return reuse.add(eps, self._forces.get(v, ()), -self.lr / 2)
+        eps = reuse.apart(eps, self.state.d.get(v))
+        return reuse.add(eps, self._forces.get(v, ()), -self.lr / 2 * (1 + self._half(v, t)))
 
     def push(
         self, v: str, t: int, force: Tensor, parents: list[str], pulls: list[Tensor | None], factor: Scale = 1.0
     ) -> None:
-        if t >= self._front and any(pull is not None for pull in pulls):
-            squares = [torch.linalg.vector_norm(x).square() for x in (force, *pulls) if x is not None]
-            own, *pulled = self.state.total(torch.stack(squares))
-            factor = 1 / (1 + self._half(v, t) * (torch.stack(pulled).sum() / own).nan_to_num(0.0))
+        if t >= self._front:
+            half = self._half(v, t)
+            factor = 1 / (1 + half * self._slope(v, force, parents, pulls)) / (1 + half * self.receive(v, t))
         super().push(v, t, force, parents, pulls, factor)
+
+    def _slope(self, v: str, eps: Tensor, parents: list[str], pulls: list[Tensor | None]) -> Scale:
+        """``|J^T eps|^2 / |eps|^2``, over the whole batch."""
+        if self.state.adds(v):  # its parents are pulled by the error itself
+            return float(sum(self.state.net.parents[v].count(p) ** 2 for p in parents))
+        squares = [torch.linalg.vector_norm(x).square() for x in (eps, *pulls) if x is not None]
+        own, *pulled = self.state.total(torch.stack(squares))
+        return (torch.stack(pulled).sum() / own).nan_to_num(0.0) if pulled else 0.0
 
     def _half(self, v: str, t: int) -> float:
         """``lr pi (n - 1) / 2n``: step i of n comes after i - 1 others, (n - 1) / 2 on the average."""
