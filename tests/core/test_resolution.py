@@ -90,6 +90,18 @@ def test_float32_computes_what_an_engine_of_slopes_does(name, spec, lr):
         torch.testing.assert_close(g.double().norm(), scale * expected[n].norm(), rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize("spec", ["pc", "pc+f", "pc+d", "ipc"])
+def test_what_rounding_would_lose_takes_no_more_predictions(spec):
+    """Each difference is taken by the prediction that its error is pulled back through."""
+    torch.manual_seed(0)
+    net = deep_chain()
+    images, labels = batch(net, dtype=torch.float32)
+    still = torch.optim.SGD(net.parameters(), lr=0.0)
+    found = [parse(spec, lr_x=0.3, resolve=r).step(net, images, labels, still).work for r in (True, False)]
+    resolved, rounded = ([getattr(w, n) for n in ("predictions", "pull_backs", "weight_gradients")] for w in found)
+    assert all(ours <= plain for ours, plain in zip(resolved, rounded, strict=True))
+
+
 def test_a_layer_that_reads_few_rows_of_an_image():
     """Where the rows that tell how far a node has moved stand still, its deviation is taken as it is."""
 

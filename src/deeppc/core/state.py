@@ -105,6 +105,7 @@ class State:
         self.predictions: dict[str, Prediction] = {}
         self.kept: dict[str, Prediction] = {}
         self._differences: dict[str, Difference] = {}
+        self._nearby: dict[str, Prediction] = {}  # made for a difference, to pull its error back through
         self._sizes0: dict[str, Tensor] = {}  # of initial predictions, and of deviations until they change
         self._deviations: dict[str, Tensor] = {}
         self._activities: dict[str, Tensor] = {}
@@ -245,20 +246,26 @@ class State:
         """``mu_v - mu0_v`` where rounding would spoil it, as a difference and what to divide it by to have it in units.
 
         It is taken along a longer step in the direction of the parents' deviations, which balances rounding, which
-        falls with its length, against curvature, which grows; but never along a shorter one.
+        falls with its length, against curvature, which grows; but never along a shorter one. Errors are then pulled
+        back through the same prediction: slopes there are as good as those of the present state.
         """
         moved = {p: self.wave.unit(p, v) for p in self.net.parents[v] if p in self.d}
         response0 = self.response0(v)
         sizes, deviations = sum(map(self._size0, moved)), sum(self._deviation(p) * u for p, u in moved.items())
-        length = 2 * torch.finfo(self.mu0[v].dtype).eps ** (2 / 3)
+        linear = self._differences[v] == "linear" and v in self.kept
+        rounding = torch.finfo(self.mu0[v].dtype).eps
+        length = (2 if linear else 1) * rounding ** (2 / 3)  # less where slopes are taken, too
         step = torch.as_tensor(length * sizes / deviations)  # where nothing has a size, as it is
         step = step.nan_to_num(0.0, posinf=0.0).clamp(max(self.unit(v), 1e-30), 1e30)
         parents = {p: self.mu0[p] for p in self.net.parents[v]}
         for p, unit in moved.items():
-            parents[p] = torch.addcmul(self.mu0[p], self.d[p], step * unit).to(self.mu0[p].dtype)
-        mu = self._predict(v, parents, False, graph=False).mu
-        torch.clear_autocast_cache()  # it holds weights without a graph
-        return reuse.widened(self.energy[v].respond(mu)).sub(response0), step
+            parents[p] = torch.addcmul(self.mu0[p], self.d[p], step * unit).to(self.mu0[p].dtype).requires_grad_()
+        prediction = self._predict(v, parents, False, graph=not linear)
+        if linear:
+            torch.clear_autocast_cache()  # it holds weights without a graph
+        else:
+            self._nearby[v] = prediction
+        return reuse.widened(self.energy[v].respond(prediction.mu.detach())).sub(response0), step
 
     def _size0(self, v: str) -> Tensor:
         if v not in self._sizes0:
@@ -320,7 +327,7 @@ class State:
         or a weight, and the prediction is out of date anyway.
         """
         if prediction is None:
-            prediction = self.predict(v)
+            prediction = self._nearby.pop(v, None) or self.predict(v)
         if not prediction.mu.requires_grad or not (parents or weights):
             return [None] * len(parents), [None] * len(weights)
         if parents:
@@ -347,6 +354,7 @@ class State:
         self._deviations.pop(v, None)
         self.forget(v)
         for successor in self.net.successors[v]:
+            self._nearby.pop(successor, None)
             if self._differences[successor] == "linear" and successor in self.kept:
                 continue  # its slope stays
             self.predictions.pop(successor, None)
@@ -356,7 +364,8 @@ class State:
     def let_go(self, v: str) -> None:
         """Free what is held of a hidden ``v``, which nobody will ask for any more."""
         if v not in self.net.outputs:
-            for held in (self.d, self.mu0, self._response0, self._activities, self.predictions, self.kept):
+            predictions = (self.predictions, self._nearby, self.kept)
+            for held in (self.d, self.mu0, self._response0, self._activities, *predictions):
                 held.pop(v, None)
 
     def move_all(self, d: dict[str, Tensor]) -> None:
@@ -364,18 +373,19 @@ class State:
         self.d = d
         self._deviations.clear()
         self._activities.clear()
+        self._nearby.clear()
         self.predictions.clear()
 
-    def move_statistics(self) -> None:
-        """Let the running statistics of every norm layer move, by a prediction at the present state."""
-        for v, module in self.net.nodes.items():
-            if freezable(module):
-                self.predict(v, moving_statistics=True)
+    def move_statistics(self, v: str) -> None:
+        """Let the running statistics of the norms of ``v`` move, by a prediction at the present state."""
+        if freezable(self.net.nodes[v]):
+            self.predict(v, moving_statistics=True)
 
     def weights_changed(self, nodes: Iterable[str]) -> None:
         """Take note that the weights of ``nodes`` have changed: their predictions are out of date."""
         torch.clear_autocast_cache()  # it holds the weights of before
         for v in nodes:
             self._new_weights.add(v)
+            self._nearby.pop(v, None)
             self.predictions.pop(v, None)
             self.kept.pop(v, None)

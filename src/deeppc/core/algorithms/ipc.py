@@ -43,7 +43,8 @@ class IPC(Inferring):
             if batch.observe is not None:
                 batch.observe(t, state)
             if t == T - 1:
-                state.move_statistics()
+                for v in net.nodes:
+                    state.move_statistics(v)
                 descent.stop()  # activities are not read any more: in the last step only weights learn
             learnt = []
             for v in reversed(list(net.nodes)):

@@ -175,11 +175,11 @@ class PC(Inferring):
 def standard_rule(batch: Batch, nodes: Iterable[str]) -> None:
     """Learn from the errors at the present state, which is the relaxed one."""
     for v in nodes:
-        prediction = batch.state.predict(v, moving_statistics=True)
+        batch.state.move_statistics(v)
         eps = None if batch.state.at_rest(v) else batch.state.error(v)
         batch.state.kept.pop(v, None)  # needed no more
         if eps is not None:
-            batch.learn(v, eps, prediction)
+            batch.learn(v, eps)
 
 
 def _forward_update(
