@@ -79,8 +79,7 @@ SKIPPED = {
     "_sizes": "the same",
     "Wave.difference": "the same",
     "State._small_change length": "how long a step is that has the same slope",
-    "State._size0": "the same",
-    "State._size": "the same",
+    "State._reach": "the same",
     "State._small_change step": "the same",
 }
 

@@ -108,7 +108,10 @@ class Descent:
         if sends:
             eps = self.error(v, t)
             force = state.force(v, eps)
-            pulls = pull_back(v, eps, parents=parents) if pull_back else state.pull_back(v, eps, parents)[0]
+            if pull_back:
+                pulls = pull_back(v, eps, parents=parents)
+            else:
+                pulls, _ = state.pull_back(v, eps, parents, prediction=state.recent(v))
             self.push(v, t, force, parents, pulls)
             del eps, force  # before the next one is made
         self.move(v, t)

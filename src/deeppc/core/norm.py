@@ -3,8 +3,8 @@
 A node is predicted many times for one batch. Two things must not notice:
 
 *BatchNorm freezing (BF).* Batch statistics normalise every prediction in training, but the *running* statistics
-move exactly once per batch, in the prediction that the weights learn from. This holds for every torch norm layer
-that tracks statistics, with or without affine parameters: nothing to subclass. The paper's failing baseline, in
+move exactly once per batch, in a prediction at the state that the weights learn from. This holds for every torch norm
+layer that tracks statistics, with or without affine parameters: nothing to subclass. The paper's failing baseline, in
 which every prediction moves them, is :func:`thaw`.
 
 *Dropout.* One mask per node and batch, the same in every prediction: a node that drew random numbers when it was

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 import torch
@@ -41,6 +41,7 @@ Scale = float | Tensor
 Names = Sequence[str]
 Weights = Sequence[nn.Parameter]
 Observer = Callable[[int, "State"], object]
+FLOAT32 = torch.finfo(torch.float32).eps
 IN_PLACE = "the module of node {!r} changes its input in place: use inplace=False there"
 
 
@@ -105,9 +106,8 @@ class State:
         self.predictions: dict[str, Prediction] = {}
         self.kept: dict[str, Prediction] = {}
         self._differences: dict[str, Difference] = {}
-        self._nearby: dict[str, Prediction] = {}  # made for a difference, to pull its error back through
-        self._sizes0: dict[str, Tensor] = {}  # of initial predictions, and of deviations until they change
-        self._deviations: dict[str, Tensor] = {}
+        self._stretched: dict[str, Prediction] = {}  # those that the last differences were taken by
+        self._reaches: dict[str, Tensor] = {}  # of deviations, until they change
         self._activities: dict[str, Tensor] = {}
         self._draws = Draws(first.device)
         self._new_weights: set[str] = set()  # nodes whose weights have changed since initialisation
@@ -159,6 +159,15 @@ class State:
             parents = {p: self.activity(p) for p in self.net.parents[v]}
             self.predictions[v] = self._predict(v, parents, moving_statistics)
         return self.predictions[v]
+
+    def recent(self, v: str) -> Prediction:
+        """Return the prediction to pull the error of ``v`` back through, just after that error was taken.
+
+        That of the present state; or, of a hidden node, the one that its difference was taken by, if there is: nearer
+        to the present state than slopes can tell.
+        """
+        stretched = self._stretched.pop(v, None)
+        return self.predict(v) if stretched is None or v in self.net.outputs else stretched
 
     def initial(self, v: str) -> Prediction:
         """Take out the initial prediction of ``v``, for learning: as it was kept, or made anew from initial parents."""
@@ -246,45 +255,39 @@ class State:
         """``mu_v - mu0_v`` where rounding would spoil it, as a difference and what to divide it by to have it in units.
 
         It is taken along a longer step in the direction of the parents' deviations, which balances rounding, which
-        falls with its length, against curvature, which grows; but never along a shorter one. Errors are then pulled
-        back through the same prediction: slopes there are as good as those of the present state.
+        falls with its length, against curvature, which grows; but never along a shorter one.
         """
         moved = {p: self.wave.unit(p, v) for p in self.net.parents[v] if p in self.d}
-        response0 = self.response0(v)
-        sizes, deviations = sum(map(self._size0, moved)), sum(self._deviation(p) * u for p, u in moved.items())
+        response0, rounding = self.response0(v), torch.finfo(self.mu0[v].dtype).eps
         linear = self._differences[v] == "linear" and v in self.kept
-        rounding = torch.finfo(self.mu0[v].dtype).eps
-        length = (2 if linear else 1) * rounding ** (2 / 3)  # less where slopes are taken, too
-        step = torch.as_tensor(length * sizes / deviations)  # where nothing has a size, as it is
-        step = step.nan_to_num(0.0, posinf=0.0).clamp(max(self.unit(v), 1e-30), 1e30)
-        parents = {p: self.mu0[p] for p in self.net.parents[v]}
+        shared = not linear and rounding <= FLOAT32  # else the slope would be that of another state
+        length = 2 * rounding ** (2 / 3)
+        step = torch.stack([length * self._reach(p) / unit for p, unit in moved.items()]).min()
+        step = step.nan_to_num(0.0, posinf=0.0).clamp(max(self.unit(v), 1e-30), 1e30)  # none: as they are
+        parents = {p: self.activity(p) for p in self.net.parents[v] if p not in moved}
         for p, unit in moved.items():
-            parents[p] = torch.addcmul(self.mu0[p], self.d[p], step * unit).to(self.mu0[p].dtype).requires_grad_()
-        prediction = self._predict(v, parents, False, graph=not linear)
-        if linear:
-            torch.clear_autocast_cache()  # it holds weights without a graph
+            parents[p] = torch.addcmul(self.mu0[p], self.d[p], step * unit).to(self.mu0[p].dtype).requires_grad_(shared)
+        prediction = self._predict(v, parents, False, graph=shared)
+        if shared:
+            self._stretched[v] = prediction
         else:
-            self._nearby[v] = prediction
+            torch.clear_autocast_cache()  # it holds weights without a graph
         return reuse.widened(self.energy[v].respond(prediction.mu.detach())).sub(response0), step
 
-    def _size0(self, v: str) -> Tensor:
-        if v not in self._sizes0:
-            self._sizes0[v] = self._size(self.mu0[v])
-        return self._sizes0[v]
+    def _reach(self, v: str) -> Tensor:
+        """How many times its deviation the activity of ``v`` is: ``sum |x| |d| / sum d^2`` over the whole batch.
 
-    def _deviation(self, v: str) -> Tensor:
-        if v not in self._deviations:
-            self._deviations[v] = self._size(self.d[v])
-        return self._deviations[v]
-
-    def _size(self, x: Tensor) -> Tensor:
-        """The mean of absolute values in a sample, of large images from every fourth row, summed over the whole batch.
-
-        It sets the length of a step, which need not be exact. Unlike squares, absolute values do not underflow.
+        Entries that do not move have no say. Of large images every fifth row is looked at.
         """
-        if x.dim() == 4 and x.shape[2] >= 16:
-            x = x[:, :, 2::4]
-        return self.total(x.abs().sum(dtype=torch.promote_types(x.dtype, torch.float32))) / prod(x.shape[1:])
+        if v not in self._reaches:
+            x, d = self.mu0[v], self.d[v]
+            if d.dim() == 4 and d.shape[2] >= 16:
+                x, d = x[:, :, ::5], d[:, :, ::5]
+            most = self.total(d.abs().sum())  # squares of small deviations would underflow
+            d = d / most
+            both, own = self.total(torch.stack([(x * d).abs().sum(), d.square().sum()]))
+            self._reaches[v] = (both / own / most).nan_to_num(inf)  # nothing moves: as far as you like
+        return self._reaches[v]
 
     def force(self, v: str, eps: Tensor) -> Tensor:
         """``dE_v/dx_v`` in the unit of ``v``, given its message."""
@@ -327,7 +330,7 @@ class State:
         or a weight, and the prediction is out of date anyway.
         """
         if prediction is None:
-            prediction = self._nearby.pop(v, None) or self.predict(v)
+            prediction = self.predict(v)
         if not prediction.mu.requires_grad or not (parents or weights):
             return [None] * len(parents), [None] * len(weights)
         if parents:
@@ -351,10 +354,10 @@ class State:
     def move(self, v: str, d: Tensor) -> None:
         """Set the deviation of ``v``. The predictions that ``x_v`` enters are out of date then."""
         self.d[v] = d
-        self._deviations.pop(v, None)
+        self._reaches.pop(v, None)
         self.forget(v)
         for successor in self.net.successors[v]:
-            self._nearby.pop(successor, None)
+            self._stretched.pop(successor, None)
             if self._differences[successor] == "linear" and successor in self.kept:
                 continue  # its slope stays
             self.predictions.pop(successor, None)
@@ -364,16 +367,16 @@ class State:
     def let_go(self, v: str) -> None:
         """Free what is held of a hidden ``v``, which nobody will ask for any more."""
         if v not in self.net.outputs:
-            predictions = (self.predictions, self._nearby, self.kept)
+            predictions = (self.predictions, self._stretched, self.kept)
             for held in (self.d, self.mu0, self._response0, self._activities, *predictions):
                 held.pop(v, None)
 
     def move_all(self, d: dict[str, Tensor]) -> None:
         """Go to the state with the deviations ``d``."""
         self.d = d
-        self._deviations.clear()
+        self._reaches.clear()
         self._activities.clear()
-        self._nearby.clear()
+        self._stretched.clear()
         self.predictions.clear()
 
     def move_statistics(self, v: str) -> None:
@@ -386,6 +389,6 @@ class State:
         torch.clear_autocast_cache()  # it holds the weights of before
         for v in nodes:
             self._new_weights.add(v)
-            self._nearby.pop(v, None)
+            self._stretched.pop(v, None)
             self.predictions.pop(v, None)
             self.kept.pop(v, None)

@@ -101,7 +101,7 @@ class Strides(Descent):
         return {v: t for t, v in sorted(self.turns(steps))}
 
     def error(self, v: str, t: int) -> Tensor:
-        """The mean error over the steps that a stride stands for, but for what it does to its own prediction."""
+        """The mean error over the steps that a stride stands for, times a number by which :meth:`push` divides it."""
         if t < self._front:
             return self.state.error(v)
         first = t == self._front and self._left[v]
@@ -121,11 +121,14 @@ class Strides(Descent):
 
     def _slope(self, v: str, eps: Tensor, parents: list[str], pulls: list[Tensor | None]) -> Scale:
         """``|J^T eps|^2 / |eps|^2``, over the whole batch."""
+        if all(pull is None for pull in pulls):
+            return 0.0
         if self.state.adds(v):  # its parents are pulled by the error itself
             return float(sum(self.state.net.parents[v].count(p) ** 2 for p in parents))
         squares = [torch.linalg.vector_norm(x).square() for x in (eps, *pulls) if x is not None]
         own, *pulled = self.state.total(torch.stack(squares))
-        return (torch.stack(pulled).sum() / own).nan_to_num(0.0) if pulled else 0.0
+        slope: Tensor = torch.stack(pulled).sum() / own
+        return slope.nan_to_num(0.0)
 
     def _half(self, v: str, t: int) -> float:
         """``lr pi (n - 1) / 2n``: step i of n comes after i - 1 others, (n - 1) / 2 on the average."""

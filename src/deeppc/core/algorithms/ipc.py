@@ -7,7 +7,7 @@ A node that has no gradient yet (not reached, or precision 0) is left alone: no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +16,8 @@ from deeppc.core.algorithms.base import register
 from deeppc.core.algorithms.inferring import NUDGING, PRECISION, Inferring
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from deeppc.core.batch import Batch
     from deeppc.core.graph import Graph
     from deeppc.core.wave import Wave
@@ -38,6 +40,10 @@ class IPC(Inferring):
         net, T = batch.net, self.steps(batch.net)
         state = self.begin(batch)
         descent = self.descent(state)
+
+        def learn(v: str, eps: Tensor, *, parents: Sequence[str], pi: float) -> list[Tensor | None]:
+            return batch.learn(v, eps, state.recent(v), parents=parents, pi=pi)
+
         precisions = {v: [p for p in energy.parameters() if p.requires_grad] for v, energy in state.energy.items()}
         for t in range(T):
             if batch.observe is not None:
@@ -49,6 +55,6 @@ class IPC(Inferring):
             learnt = []
             for v in reversed(list(net.nodes)):
                 pi = self.pi(t, net.arrival[v], T) if batch.parameters[v] or precisions[v] else 0.0
-                if descent.turn(v, t, partial(batch.learn, pi=pi), learns=bool(pi)) and pi:
+                if descent.turn(v, t, partial(learn, pi=pi), learns=bool(pi)) and pi:
                     learnt.append(v)
             batch.update(learnt)

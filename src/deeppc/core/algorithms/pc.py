@@ -179,7 +179,7 @@ def standard_rule(batch: Batch, nodes: Iterable[str]) -> None:
         eps = None if batch.state.at_rest(v) else batch.state.error(v)
         batch.state.kept.pop(v, None)  # needed no more
         if eps is not None:
-            batch.learn(v, eps)
+            batch.learn(v, eps, batch.state.recent(v))
 
 
 def _forward_update(
