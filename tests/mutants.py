@@ -79,7 +79,7 @@ SKIPPED = {
     "_sizes": "the same",
     "Wave.difference": "the same",
     "State._small_change length": "how long a step is that has the same slope",
-    "State._reach": "the same",
+    "State._extent": "the same",
     "State._small_change step": "the same",
 }
 

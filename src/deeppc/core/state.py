@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -107,7 +107,7 @@ class State:
         self.kept: dict[str, Prediction] = {}
         self._differences: dict[str, Difference] = {}
         self._stretched: dict[str, Prediction] = {}  # those that the last differences were taken by
-        self._reaches: dict[str, Tensor] = {}  # of deviations, until they change
+        self._extents: dict[str, tuple[Tensor, ...]] = {}  # of deviations, until they change
         self._activities: dict[str, Tensor] = {}
         self._draws = Draws(first.device)
         self._new_weights: set[str] = set()  # nodes whose weights have changed since initialisation
@@ -259,11 +259,14 @@ class State:
         """
         moved = {p: self.wave.unit(p, v) for p in self.net.parents[v] if p in self.d}
         response0, rounding = self.response0(v), torch.finfo(self.mu0[v].dtype).eps
-        linear = self._differences[v] == "linear" and v in self.kept
-        shared = not linear and rounding <= FLOAT32  # else the slope would be that of another state
-        length = 2 * rounding ** (2 / 3)
-        step = torch.stack([length * self._reach(p) / unit for p, unit in moved.items()]).min()
-        step = step.nan_to_num(0.0, posinf=0.0).clamp(max(self.unit(v), 1e-30), 1e30)  # none: as they are
+        linear, fine = self._differences[v] == "linear" and v in self.kept, rounding <= FLOAT32
+        shared = fine and not linear  # in bfloat16 the slope would be that of another state
+        length = (4 if fine and linear else 2) * rounding ** (2 / 3)
+        extents = [(unit * size, both, own) for p, unit in moved.items() for size, both, own in [self._extent(p)]]
+        size, both, own = map(torch.stack, zip(*extents, strict=True))
+        share = size / size.max()
+        step = length * (share * both).sum() / (share.square() * own).sum() / size.max()
+        step = step.nan_to_num(0.0, posinf=0.0).clamp(max(self.unit(v), 1e-30), 1e30)  # nothing moves: as it is
         parents = {p: self.activity(p) for p in self.net.parents[v] if p not in moved}
         for p, unit in moved.items():
             parents[p] = torch.addcmul(self.mu0[p], self.d[p], step * unit).to(self.mu0[p].dtype).requires_grad_(shared)
@@ -274,20 +277,19 @@ class State:
             torch.clear_autocast_cache()  # it holds weights without a graph
         return reuse.widened(self.energy[v].respond(prediction.mu.detach())).sub(response0), step
 
-    def _reach(self, v: str) -> Tensor:
-        """How many times its deviation the activity of ``v`` is: ``sum |x| |d| / sum d^2`` over the whole batch.
-
-        Entries that do not move have no say. Of large images every fifth row is looked at.
+    def _extent(self, v: str) -> tuple[Tensor, ...]:
+        """How far ``v`` has moved, ``sum |d|`` over the whole batch; then ``sum |x d|`` and ``sum d^2`` of ``d`` in parts
+        of that, for squares of small deviations would underflow. Of large images every fifth row is looked at.
         """
-        if v not in self._reaches:
+        if v not in self._extents:
             x, d = self.mu0[v], self.d[v]
             if d.dim() == 4 and d.shape[2] >= 16:
                 x, d = x[:, :, ::5], d[:, :, ::5]
-            most = self.total(d.abs().sum())  # squares of small deviations would underflow
-            d = d / most
-            both, own = self.total(torch.stack([(x * d).abs().sum(), d.square().sum()]))
-            self._reaches[v] = (both / own / most).nan_to_num(inf)  # nothing moves: as far as you like
-        return self._reaches[v]
+            size = self.total(d.abs().sum())
+            d = d / size
+            sums = self.total(torch.stack([(x * d).abs().sum(), d.square().sum()]))
+            self._extents[v] = (size, *sums.nan_to_num(0.0))
+        return self._extents[v]
 
     def force(self, v: str, eps: Tensor) -> Tensor:
         """``dE_v/dx_v`` in the unit of ``v``, given its message."""
@@ -354,7 +356,7 @@ class State:
     def move(self, v: str, d: Tensor) -> None:
         """Set the deviation of ``v``. The predictions that ``x_v`` enters are out of date then."""
         self.d[v] = d
-        self._reaches.pop(v, None)
+        self._extents.pop(v, None)
         self.forget(v)
         for successor in self.net.successors[v]:
             self._stretched.pop(successor, None)
@@ -374,7 +376,7 @@ class State:
     def move_all(self, d: dict[str, Tensor]) -> None:
         """Go to the state with the deviations ``d``."""
         self.d = d
-        self._reaches.clear()
+        self._extents.clear()
         self._activities.clear()
         self._stretched.clear()
         self.predictions.clear()

@@ -51,7 +51,7 @@ class Wave:
         """How to take ``mu_v - mu0_v`` in numbers of this kind, where the parents deviate by ``d``.
 
         *direct*     ``f(x0 + d) - f(x0)``.
-        *stretched*  ``(f(x0 + s d) - f(x0)) / s`` with ``s`` above 1; errors may be pulled back through ``f(x0 + s d)``.
+        *stretched*  ``(f(x0 + s d) - f(x0)) / s`` with ``s`` above 1; a hidden node pulls its error back there, too.
         *linear*     stretched, too; but all pull-backs go through the graph of the initial prediction.
 
         What parents come to is within ``lr_x`` of what ``v`` does. The errors that these are taken for make up the part
