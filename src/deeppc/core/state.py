@@ -278,8 +278,9 @@ class State:
         return reuse.widened(self.energy[v].respond(prediction.mu.detach())).sub(response0), step
 
     def _extent(self, v: str) -> tuple[Tensor, ...]:
-        """How far ``v`` has moved, ``sum |d|`` over the whole batch; then ``sum |x d|`` and ``sum d^2`` of ``d`` in parts
-        of that, for squares of small deviations would underflow. Of large images every fifth row is looked at.
+        """``sum |d|``, ``sum |x d|`` and ``sum d^2`` over the whole batch, the last two with ``d`` in parts of the first.
+
+        So squares of small deviations do not underflow. Of large images every fifth row is looked at.
         """
         if v not in self._extents:
             x, d = self.mu0[v], self.d[v]
