@@ -278,7 +278,7 @@ class State:
         return reuse.widened(self.energy[v].respond(prediction.mu.detach())).sub(response0), step
 
     def _extent(self, v: str) -> tuple[Tensor, ...]:
-        """``sum |d|``, ``sum |x d|`` and ``sum d^2`` over the whole batch, the last two with ``d`` in parts of the first.
+        """``sum |d|``, ``sum |x d|`` and ``sum d^2`` over the whole batch, the latter with ``d`` in parts of the first.
 
         So squares of small deviations do not underflow. Of large images every fifth row is looked at.
         """
