@@ -339,9 +339,9 @@ def history(spec: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, list[lis
     updates: list[list[tuple[str, Any]]] = [[]]
     pull_back = State.pull_back
 
-    def pull(state: State, v: str, *args: Any) -> Any:
+    def pull(state: State, v: str, *args: Any, **more: Any) -> Any:
         updates[-1].append(("pulled", v))
-        return pull_back(state, v, *args)
+        return pull_back(state, v, *args, **more)
 
     def send(values: torch.Tensor, async_op: bool = False) -> Done:
         updates[-1].append(("sent", values.nbytes))
