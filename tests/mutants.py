@@ -78,6 +78,7 @@ SKIPPED = {
     "amplitudes": "an estimate, by which one of three ways to the same number is chosen",
     "_sizes": "the same",
     "Wave.difference": "the same",
+    "State._small_change self._differences[v] == 'linear'": "which of two predictions with the same slope to take",
     "State._small_change length": "how long a step is that has the same slope",
     "State._extent": "the same",
     "State._small_change step": "the same",
