@@ -95,6 +95,25 @@ def test_vgg_is_the_plain_sequence(name: str) -> None:
         torch.testing.assert_close(net(x), reference(x))
 
 
+@pytest.mark.parametrize("norm", ["none", "bf"])
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_a_layer_pools_what_its_activation_makes_to_the_same_bit(activation: str, norm: str) -> None:
+    net = vgg("8M 16vM", Style(activation=activation, norm=norm, in_shape=(3, 12, 12)))
+    act, pool = ACTIVATIONS[activation](), nn.MaxPool2d(2)
+    norms = [nn.BatchNorm2d(n) if norm == "bf" else nn.Identity() for n in (8, 16)]
+    reference = nn.Sequential(
+        *(c(3, 8), norms[0], act, pool, c(8, 16, 0), norms[1], act, pool, nn.Flatten(), nn.Linear(64, 10))
+    )
+    load_by_position(reference, net)
+    x = 3 * torch.randn(5, 3, 12, 12)  # so that some units are saturated, and all of some windows
+    losses = [each(x).square().sum() for each in (net, reference)]
+    assert torch.equal(*losses)
+    for loss in losses:
+        loss.backward()
+    for own, expected in zip(net.parameters(), reference.parameters(), strict=True):
+        assert torch.equal(own.grad, expected.grad)
+
+
 class Block(nn.Module):
     """A pre-activation block as one writes it in plain torch."""
 
@@ -244,8 +263,10 @@ def test_norm_layers(name: str, layers: int) -> None:
 
 
 def test_vgg_norm_stands_between_convolution_and_activation() -> None:
-    kinds = [type(m) for m in build("vgg5", width=0.05, norm="bf", activation="relu").nodes["conv1"].children()]
-    assert kinds == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d]
+    ends = {"gelu": [nn.GELU, nn.MaxPool2d], "relu": [nn.MaxPool2d, nn.ReLU]}
+    for activation, last in ends.items():
+        net = build("vgg5", width=0.05, norm="bf", activation=activation)
+        assert [type(m) for m in net.nodes["conv1"].children()] == [nn.Conv2d, nn.BatchNorm2d, *last]
 
 
 # --- what cannot be built

@@ -20,6 +20,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "hard_tanh": nn.Hardtanh,
 }
+MONOTONE = ("relu", "leaky_relu", "hard_tanh")  # the largest of some units is the same before and after these
 NORMS = ("none", "bn", "bf")
 LARGEST = 2**31 - 1  # of a layer or a sample: what torch's shapes can hold in any product of two
 
@@ -71,6 +72,11 @@ class Style:
         if count * self.width > LARGEST:
             raise ValueError(f"width is {self.width:g}: layers of more than {LARGEST:,} channels cannot be built")
         return max(1, round(count * self.width))
+
+    @property
+    def monotone(self) -> bool:
+        """Whether the activation never falls."""
+        return self.activation in MONOTONE
 
     def act(self) -> nn.Module:
         return ACTIVATIONS[self.activation]()
