@@ -162,6 +162,8 @@ def test_one_seed_has_no_interval_and_says_so():
     assert str(alone) == "a - b = +3 (one seed)"
     assert (above(alone).so, at_most(alone).so) == (True, False)
     assert at_most(alone, 3.0).so is True  # equal is enough
+    seeds = results(("depth", TOP1, "PC|VGG5: 60 61 62, PC|VGG10: 40"))  # those of the one are not those of the other
+    assert "PC VGG5 - PC VGG10 = +21 (one seed)" in verdict("Plain PC loses", seeds).numbers
 
 
 def test_the_spread_over_seeds_is_pooled_over_the_rows_of_a_column():

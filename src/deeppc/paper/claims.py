@@ -52,18 +52,21 @@ class Missing(Exception):  # noqa: N818 - no error: there is no such result yet
 class Number:
     """A mean over seeds with its standard error, and of how many degrees of freedom that is an estimate.
 
-    Both are 0 where no row of the column has more than one seed.
+    Both are 0 where no row of the column has more than one seed: ``alone``. So is what it is compared with, then.
     """
 
     name: str
     mean: float
     error: float = 0.0
     freedom: int = 0
+    alone: bool = False
 
     def __sub__(self, other: Number) -> Number:
+        name, mean = f"{self.name} - {other.name}", self.mean - other.mean
+        if self.alone or other.alone:
+            return Number(name, mean, alone=True)
         freedom = min((n.freedom for n in (self, other) if n.freedom), default=0)
-        error = math.hypot(self.error, other.error)
-        return Number(f"{self.name} - {other.name}", self.mean - other.mean, error, freedom)
+        return Number(name, mean, math.hypot(self.error, other.error), freedom)
 
     @property
     def margin(self) -> float:
@@ -88,7 +91,7 @@ class Numbers:
         entry, name = self._table.entry(row, column), f"{row} {column}"
         if entry.values:
             deviation, freedom = self._deviation(column)
-            return Number(name, fmean(entry.values), deviation / math.sqrt(len(entry.values)), freedom)
+            return Number(name, fmean(entry.values), deviation / math.sqrt(len(entry.values)), freedom, not freedom)
         if entry.diverged and self._table.name.endswith((".top1", ".strategies")):
             return Number(f"{name} (diverged)", 0.0)
         raise Missing(f"{self._recipe} has no {name}" + (" (diverged)" if entry.diverged else ""))
