@@ -6,6 +6,8 @@ A page marks where a table goes by ``<!-- records: NAME -->`` and ``<!-- end of 
 tests/test_docs.py sees to it that pages and records agree.
 """
 
+import json
+import math
 import re
 import tempfile
 from collections.abc import Callable
@@ -13,14 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from deeppc.files import write_text
-from deeppc.paper.claims import Numbers
+from deeppc.paper import claims
+from deeppc.paper.figures import energies, last_cosines
 from deeppc.paper.matrix import Matrix
+from deeppc.paper.recipe import Place
+from deeppc.paper.results import Result
 from deeppc.paper.run import Plan, plan
 from deeppc.report import plots
-from deeppc.report.tables import Table
+from deeppc.report.records import Metrics, energy_shares
+from deeppc.report.tables import UNKNOWN, Table
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results/workstation.md", "docs/results/deep.md", "docs/results/gain.md")
+PAGES = ("README.md", *(f"docs/results/{name}.md" for name in ("workstation", "claims", "deep", "gain")))
 MARKED = re.compile(r"(<!-- records: (\w+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
 
@@ -67,7 +73,7 @@ def cosines() -> str:
 def behind() -> str:
     """What each cell of the gain recipe lacks to backprop in the same network, with its interval over seeds."""
     table = tables("gain")["cifar10.top1"]
-    numbers, rows = Numbers("gain", table), []
+    numbers, rows = claims.Numbers("gain", table), []
     for (row, column), entry in table.entries.items():
         if entry.values and row != "BP":
             gap = numbers("BP", column.partition(" ")[0]) - numbers(row, column)
@@ -76,8 +82,57 @@ def behind() -> str:
     return Table(["", "", "points behind BP", "95 % interval"], rows).markdown()
 
 
+def verdicts() -> str:
+    """The paper's claims against all records."""
+    found = {}
+    for name in dict.fromkeys(claim.recipe for claim in claims.CLAIMS.values()):
+        evidence = planned(name).evidence()
+        runs = [run for place in evidence.places for run in place.runs]
+        made = {table.name: table for table in planned(name).recipe.tables(evidence)}
+        found[name] = Result(name, "workstation", len(runs), sum(run.over for run in runs), made)
+    decided = sorted(claims.check(found), key=lambda verdict: verdict.answer == "not enough data")
+    rows = [[v.claim, f"**{v.answer}**", v.numbers.removeprefix("workstation: ")] for v in decided]
+    return Table(["claim", "", "numbers"], rows).markdown()
+
+
+def of_accuracy(number: Callable[[Metrics], float], digits: int) -> str:
+    """A number of the last epoch of each training of the accuracy recipe, in all networks that have BF."""
+    entries = {}
+    for place in planned("accuracy").evidence().of("cifar10"):
+        row, net = place.at
+        entries[row, net.removesuffix(" BF")] = place.entry(number(run.metrics()) for run in place.finished)
+    return replace(there(Matrix("", "", entries)), digits=digits).table().markdown()
+
+
+def first_layer() -> str:
+    """log10 of the first layer's share of the energy."""
+    return of_accuracy(lambda metrics: math.log10(max(energy_shares(metrics).values[-1][0], 1e-300)), 1)
+
+
+def directions() -> str:
+    """The lowest cosine of a layer's update with backprop's."""
+    return of_accuracy(lambda metrics: min(filter(math.isfinite, last_cosines(metrics).values())), 2)
+
+
+def settings() -> str:
+    """What the best trial of each search had."""
+    rows = []
+    for path in sorted((ROOT / "records/searches").glob("*.json"), key=lambda path: (len(path.stem), path.stem)):
+        search = json.loads(path.read_text(encoding="utf-8"))
+        best = max(search["trials"], key=lambda trial: trial["value"] or 0)
+        config, found = search["study"]["config"], best["params"]
+        own = [f"{found[name]:.2g}" if name in found else UNKNOWN for name in ("lr_w", "lr_x", "momentum_x", "alpha")]
+        rows.append([config["model"], config["algorithm"], *own, f"{100 * best['value']:.1f}"])
+    rows.sort(key=lambda row: (int(row[0].lstrip("vgresnt")), row[0]))
+    return Table(["", "", "`lr_w`", "`lr_x`", "momentum", "`alpha`", "held out, %"], rows).markdown()
+
+
 MAKERS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
+    "claims": verdicts,
+    "first": first_layer,
+    "directions": directions,
+    "settings": settings,
     "deep": deep,
     "control": control,
     "gain": gain,
@@ -106,6 +161,10 @@ def figures() -> None:
         for plot in found.recipe.plots(found.evidence(), made):
             if plot.stem in wanted:
                 write_text(ROOT / f"docs/results/{wanted[plot.stem]}.svg", plots.svg(plot.draw()))
+    deep = [place for place in planned("accuracy").evidence().of("cifar10") if place.cell.column == "VGG10 BF"]
+    first: dict[str, Place] = {place.cell.row: place for place in deep if place.finished}
+    figure = energies({row: place.finished[0].metrics() for row, place in first.items()})
+    write_text(ROOT / "docs/results/energy-vgg10.svg", plots.svg(figure))
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ SIZES = {
     "gain": 4 * (6 + 5 + 3) + 5,
     "deep": 3 * 4,
     "rivals": 17 * 3 + 1,
-    "control": 2 * 6,
+    "control": 2 * (4 + 2 * 3),
 }
 
 

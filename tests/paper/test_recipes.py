@@ -203,17 +203,19 @@ def every_rival_is_measured_and_said_something_of(planned, content):
         run([planned], [])
 
 
-def backprop_gets_what_its_name_says(planned, content):
+def each_gets_what_its_name_says(planned, content):
     there = {cell.row: cell.config for cell in planned.cells if cell.column == "VGG5"}
-    rate, repeats = there["iPC+S"].lr_w, {row: c.setting("repeats") for row, c in there.items() if c.algorithm == "bp"}
-    assert {row for row, config in there.items() if config.lr_w == rate} >= {row for row in there if "lr_w of" in row}
+    rates = {row: config.lr_w for row, config in there.items()}
+    assert rates["BP repeated, lr_w of iPC+S"] == rates["BP, lr_w of iPC+S"] == rates["iPC+S"] != rates["BP"]
+    assert {rates[f"{row}, lr_w of BP"] for row in ("PC", "iPC+S", "PC+S+F")} == {rates["BP"]}
+    repeats = {row: c.setting("repeats") for row, c in there.items() if c.algorithm == "bp"}
     assert repeats == {row: 5 if "repeated" in row else 1 for row in repeats}
     assert len(repeats) == 4
     accuracies_are_those_of_the_runs(planned, content)
 
 
 CHECKS = {
-    "control": backprop_gets_what_its_name_says,
+    "control": each_gets_what_its_name_says,
     "rivals": every_rival_is_measured_and_said_something_of,
     "deep": accuracies_are_those_of_the_runs,
     "gain": variants_differ_in_what_their_names_say,
