@@ -50,7 +50,7 @@ def test_the_error_is_of_second_order_in_alpha(name, spec, lr_x, more):
     net = nets()[name]
     images, labels = batch(net)
     options = {"lr_x": lr_x, "beta": TINY, "T": net.L + more}
-    large, small = (error(net, images, labels, spec, 1, alpha=alpha, **options) for alpha in (2e-3, 1e-3))
+    large, small = (error(net, images, labels, spec, 1, alpha=alpha, **options) for alpha in (5e-4, 2.5e-4))
     assert small < 1e-2
     assert large / small == pytest.approx(4, rel=0.1)
 

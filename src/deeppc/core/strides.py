@@ -14,8 +14,8 @@ errors over those steps:
 
 2. *To second order* a node moves meanwhile. On the average over the stride it has made half of its own step
    ``-lr (pi eps_v - pulls of its successors)``, and half of what its error does to its prediction through the parents,
-   ``-lr pi J J^T eps_v``. The former is known when its turn comes, because successors come first. The latter is taken
-   by its size, ``|J^T eps|^2 / |eps|^2`` of the error. What the parents' own errors add is left out.
+   ``-lr pi J J^T eps_v``. Both lie nearly along the error and are taken by their sizes, so that the mean error is the
+   error times a number. What the parents' own errors add is left out.
 
 What is left is bounded in docs/method.md, and falls with K.
 """
@@ -31,7 +31,7 @@ from torch import Tensor
 from deeppc.core import reuse
 from deeppc.core.energies import Energy
 from deeppc.core.graph import Graph
-from deeppc.core.inference import Descent
+from deeppc.core.inference import Descent, PullBack
 from deeppc.core.state import Scale, State
 
 STEEP = 0.6  # of lr_x: above it the kinks of layers leave an error that more strides do not lower
@@ -69,6 +69,7 @@ class Strides(Descent):
         net = state.net
         self._front = T
         self._left = {v: max(0, T - 1 - net.arrival[v]) / max(1, strides) for v in net.nodes}  # steps in each stride
+        self._sent: list[reuse.Term] = []  # what the successors of the node whose turn it is have sent
         still = {*net.inputs, *net.outputs}
 
         def send(v: str, t: int) -> float:
@@ -100,35 +101,42 @@ class Strides(Descent):
     def final_turns(self, steps: int) -> dict[str, int]:
         return {v: t for t, v in sorted(self.turns(steps))}
 
+    def turn(self, v: str, t: int, pull_back: PullBack | None = None, *, learns: bool = False) -> bool:
+        """In a stride, move ``v`` by what its successors have sent before its error is taken."""
+        if t >= self._front:
+            self._sent = self._forces.get(v, [])
+            self.move(v, t)
+        return super().turn(v, t, pull_back, learns=learns)
+
     def error(self, v: str, t: int) -> Tensor:
-        """The mean error over the steps that a stride stands for, times a number by which :meth:`push` divides it."""
-        if t < self._front:
-            return self.state.error(v)
         first = t == self._front and self._left[v]
-        eps = self.state.error(v, 1 + self.lr / (1 - self.lr) / self._left[v] if first else 1.0)
-        if not self.receive(v, t):
-            return eps
-        eps = reuse.apart(eps, self.state.d.get(v))
-        return reuse.add(eps, self._forces.get(v, ()), -self.lr / 2 * (1 + self._half(v, t)))
+        return self.state.error(v, 1 + self.lr / (1 - self.lr) / self._left[v] if first else 1.0)
 
     def push(
         self, v: str, t: int, force: Tensor, parents: list[str], pulls: list[Tensor | None], factor: Scale = 1.0
     ) -> None:
         if t >= self._front:
-            half = self._half(v, t)
-            factor = 1 / (1 + half * self._slope(v, force, parents, pulls)) / (1 + half * self.receive(v, t))
+            half, own = self._half(v, t), self.state.total(reuse.product(force, force))
+            back = 1 + self.lr / 2 * (1 - half) * self._share(force, own)
+            factor = back / (1 + half * self._slope(v, own, parents, pulls)) / (1 + half * self.receive(v, t))
         super().push(v, t, force, parents, pulls, factor)
 
-    def _slope(self, v: str, eps: Tensor, parents: list[str], pulls: list[Tensor | None]) -> Scale:
+    def _share(self, eps: Tensor, own: Tensor) -> Scale:
+        """``<force of the successors, eps> / |eps|^2``, over the whole batch."""
+        if not self._sent:
+            return 0.0
+        total = torch.stack([weight * reuse.product(eps, x) for weight, x in self._sent]).sum()
+        return (self.state.total(total) / own).nan_to_num(0.0)
+
+    def _slope(self, v: str, own: Tensor, parents: list[str], pulls: list[Tensor | None]) -> Scale:
         """``|J^T eps|^2 / |eps|^2``, over the whole batch."""
-        if all(pull is None for pull in pulls):
+        pulled = [pull for pull in pulls if pull is not None]
+        if not pulled:
             return 0.0
         if self.state.adds(v):  # its parents are pulled by the error itself
             return float(sum(self.state.net.parents[v].count(p) ** 2 for p in parents))
-        squares = [torch.linalg.vector_norm(x).square() for x in (eps, *pulls) if x is not None]
-        own, *pulled = self.state.total(torch.stack(squares))
-        slope: Tensor = torch.stack(pulled).sum() / own
-        return slope.nan_to_num(0.0)
+        total = torch.stack([reuse.product(pull, pull) for pull in pulled]).sum()
+        return (self.state.total(total) / own).nan_to_num(0.0)
 
     def _half(self, v: str, t: int) -> float:
         """``lr pi (n - 1) / 2n``: step i of n comes after i - 1 others, (n - 1) / 2 on the average."""

@@ -21,8 +21,8 @@ from deeppc.training import config
 
 NETS = ("VGG5", "VGG10")
 OF = ", lr_w of "
-ROWS = ("BP", f"BP{OF}iPC+S", "BP repeated", f"BP repeated{OF}iPC+S")
-ROWS += tuple(row for name in ("PC", "iPC+S", "PC+S+F") for row in (name, f"{name}{OF}BP"))
+BACKPROP = ("BP", f"BP{OF}iPC+S", "BP repeated", f"BP repeated{OF}iPC+S")
+ROWS = (*BACKPROP, *(row for name in ("PC", "iPC+S", "PC+S+F") for row in (name, f"{name}{OF}BP")))
 
 
 def cells(scale: Scale) -> list[Cell]:
