@@ -6,6 +6,7 @@ from nets import Mix, Prior, batch, gradients, mlp, residual
 from torch import nn
 
 from deeppc import Algorithm, Bernoulli, Chain, Gaussian, Graph, Sum
+from deeppc.core import reuse
 from deeppc.core.batch import Batch
 from deeppc.core.inference import Descent
 from deeppc.core.state import State
@@ -283,3 +284,25 @@ def test_a_factor_weighs_the_force_on_a_node_and_what_it_pulls_at():
     descent.push("1", 0, force.clone(), [], [], half)
     descent.move("1", 0)
     torch.testing.assert_close(state.d["1"], expected)
+
+
+def test_errors_whose_squares_leave_float32_are_still_compared():
+    """A linear network: the lesson does not depend on how far the output is moved."""
+    torch.manual_seed(0)
+    net = Chain(*(nn.Linear(6, 6) for _ in range(8)))
+    images, target = torch.randn(5, 6), torch.randn(5, 6)
+    algos = [Algorithm.parse("pc+s+f", lr_x=0.5, alpha=0.05, strides=1, beta=beta) for beta in (1.0, 1e-22)]
+    whole, tiny = (gradients(algo, net, images, target) for algo in algos)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(tiny[name], gradient, rtol=1e-3, atol=1e-4 * float(gradient.abs().max()))
+
+
+def test_sizes_of_large_batches_are_estimated_from_some_of_them():
+    few, many = torch.randn(5, 7), torch.ones(100, 3, 32, 32)
+    torch.testing.assert_close(reuse.product(few, 2 * few), 2 * few.double().square().sum())
+    assert float(reuse.product(many, 3 * many)) == pytest.approx(3 * many.numel(), rel=1e-12)
+    assert reuse.some(many).shape == (100, 3, 4, 32)
+    assert reuse.product(torch.zeros(0, 4), torch.zeros(0, 4)) == 0
+    torch.manual_seed(0)
+    x = torch.randn(100, 3, 32, 32)
+    assert float(reuse.product(x, x)) == pytest.approx(float(x.square().sum()), rel=0.1)

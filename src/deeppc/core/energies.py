@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from deeppc.core import inputs
+from deeppc.core import inputs, reuse
 from deeppc.core.graph import Graph
 
 
@@ -194,8 +194,7 @@ def half_square(eps: Tensor) -> Tensor:
     To copy the error to float64 would take longer than all the rest. So the norm of each sample is taken in float32,
     and only the norms are squared in float64.
     """
-    wide = torch.float32 if eps.device.type == "mps" else torch.float64
     kind = torch.promote_types(eps.dtype, torch.float32)  # bfloat16 has 8 bits
     eps = eps.unsqueeze(-1)
     norms: Tensor = torch.linalg.vector_norm(eps, dim=tuple(range(1, eps.dim())), dtype=kind)
-    return norms.to(wide).square().sum() / 2
+    return norms.to(reuse.widest(eps)).square().sum() / 2

@@ -42,10 +42,13 @@ def apart(x: Tensor, other: Tensor | None) -> Tensor:
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """The sum of ``x y``, which have one shape; of many samples and large images estimated from some."""
+    """The sum of ``x y``, which have one shape; of many samples and large images estimated from some.
+
+    In float64, as :func:`widest` has it: squares of small errors leave the range of float32.
+    """
     every = max(1, len(x) // SAMPLES)
-    part = some(x[::every])
-    return (part * some(y[::every])).sum() * (x.numel() / max(1, part.numel()))
+    part, other = (some(z[::every]).to(widest(z)) for z in (x, y))
+    return (part * other).sum() * (x.numel() / max(1, part.numel()))
 
 
 def some(x: Tensor) -> Tensor:
@@ -56,6 +59,11 @@ def some(x: Tensor) -> Tensor:
 def widened(x: Tensor) -> Tensor:
     """Half precision as float32: deviations and errors add up small differences."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def widest(x: Tensor) -> torch.dtype:
+    """float64, where the device of ``x`` has it."""
+    return torch.float32 if x.device.type == "mps" else torch.float64
 
 
 def share_memory(a: Tensor, b: Tensor) -> bool:

@@ -23,7 +23,7 @@ What is left is bounded in docs/method.md, and falls with K.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -117,26 +117,23 @@ class Strides(Descent):
     ) -> None:
         if t >= self._front:
             half, own = self._half(v, t), self.state.total(reuse.product(force, force))
-            back = 1 + self.lr / 2 * (1 - half) * self._share(force, own)
+            back = 1 + self.lr / 2 * (1 - half) * self._part(own, self._sent, force)
             factor = back / (1 + half * self._slope(v, own, parents, pulls)) / (1 + half * self.receive(v, t))
+            factor = factor.to(force.dtype) if isinstance(factor, Tensor) else factor
         super().push(v, t, force, parents, pulls, factor)
-
-    def _share(self, eps: Tensor, own: Tensor) -> Scale:
-        """``<force of the successors, eps> / |eps|^2``, over the whole batch."""
-        if not self._sent:
-            return 0.0
-        total = torch.stack([weight * reuse.product(eps, x) for weight, x in self._sent]).sum()
-        return (self.state.total(total) / own).nan_to_num(0.0)
 
     def _slope(self, v: str, own: Tensor, parents: list[str], pulls: list[Tensor | None]) -> Scale:
         """``|J^T eps|^2 / |eps|^2``, over the whole batch."""
-        pulled = [pull for pull in pulls if pull is not None]
-        if not pulled:
-            return 0.0
         if self.state.adds(v):  # its parents are pulled by the error itself
             return float(sum(self.state.net.parents[v].count(p) ** 2 for p in parents))
-        total = torch.stack([reuse.product(pull, pull) for pull in pulled]).sum()
-        return (self.state.total(total) / own).nan_to_num(0.0)
+        return self._part(own, [(1.0, pull) for pull in pulls if pull is not None])
+
+    def _part(self, own: Tensor, terms: Sequence[reuse.Term], of: Tensor | None = None) -> Scale:
+        """The products of ``terms`` and ``of`` (None: themselves), in parts of ``own``; 0 where that is 0."""
+        if not terms:
+            return 0.0
+        products = [weight * reuse.product(x, x if of is None else of) for weight, x in terms]
+        return (self.state.total(torch.stack(products).sum()) / own).nan_to_num(0.0, 0.0, 0.0)
 
     def _half(self, v: str, t: int) -> float:
         """``lr pi (n - 1) / 2n``: step i of n comes after i - 1 others, (n - 1) / 2 on the average."""
