@@ -78,7 +78,8 @@ def behind() -> str:
         if entry.values and row != "BP":
             gap = numbers("BP", column.partition(" ")[0]) - numbers(row, column)
             low, high = gap.mean - gap.margin, gap.mean + gap.margin
-            rows.append([row, column, f"{gap.mean:+.1f}", f"{low:+.1f} to {high:+.1f}"])
+            interval = "one seed" if gap.alone else f"{low:+.1f} to {high:+.1f}"
+            rows.append([row, column, f"{gap.mean:+.1f}", interval])
     return Table(["", "", "points behind BP", "95 % interval"], rows).markdown()
 
 

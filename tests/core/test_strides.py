@@ -21,6 +21,8 @@ TOLERATED = [("vgg10", 0.5, 0.01, 0), ("vgg10", 0.6, 0.005, 0), ("vgg10", 0.5, 0
 TOLERATED += [
     ("resnet10", 0.5, 0.01, 0),
     ("resnet18", 0.1, 0.01, 0),
+    ("vgg10", 0.1, 0.05, 0),
+    ("resnet18", 0.1, 0.02, 0),
     ("resnet18", 0.5, 0.005, 0),
     ("resnet18", 0.5, 0.01, 0),
 ]
@@ -86,7 +88,8 @@ def test_what_an_error_does_to_its_own_prediction_is_exact_for_orthogonal_layers
     net, images, target = Chain(*layers).double(), torch.randn(5, 6).double(), torch.randn(5, 6).double()
     options = {"alpha": 2e-3, "lr_x": lr_x, "beta": TINY}
     ours = error(net, images, target, "pc+s+f", 1, **options)
-    monkeypatch.setattr(Strides, "_slope", lambda *_: 0.0)
+    sizes = Strides._sizes
+    monkeypatch.setattr(Strides, "_sizes", lambda *args: (sizes(*args)[0], 0.0))
     assert error(net, images, target, "pc+s+f", 1, **options) > 6 * ours > 0
 
 
@@ -98,14 +101,14 @@ def test_the_slope_of_a_sum_is_known_without_a_look_at_numbers(monkeypatch):
     images, labels = batch(net)
     options = {"lr_x": 0.5, "alpha": 0.05, "strides": 1, "T": 12}
     known = gradients(Algorithm.parse("pc+s+f", **options), net, images, labels)
-    slope = Strides._slope
+    sizes = Strides._sizes
 
     def measured(self, *args):
         with monkeypatch.context() as m:
             m.setattr(State, "adds", lambda state, v: False)
-            return slope(self, *args)
+            return sizes(self, *args)
 
-    monkeypatch.setattr(Strides, "_slope", measured)
+    monkeypatch.setattr(Strides, "_sizes", measured)
     for n, g in gradients(Algorithm.parse("pc+s+f", **options), net, images, labels).items():
         torch.testing.assert_close(g, known[n], rtol=1e-12, atol=0)
 
@@ -133,7 +136,7 @@ def test_as_many_strides_as_a_tolerance_asks_for(name, lr_x, alpha, more, norm):
 
 
 def test_the_number_of_strides_follows_from_the_path_of_the_relaxation():
-    """``sum of (lr_x alpha n)^2 / (1 - lr_x) / tolerance``; all steps as they are where that is no less work."""
+    """``lr_x sum of (alpha n)^2 / 2 (1 - lr_x) / tolerance``; all steps as they are where that is no less work."""
     net = mlp(6).double()  # n = 5, 4, 3, 2, 1, 0: squares add up to 55, steps to 15, as in 2.5 strides
     for alpha, expected in {0.0: 1, 0.05: 1, 0.08: 2, 0.1: None, 1.0: None}.items():
         algo = Algorithm.parse("pc+s+f", lr_x=0.5, alpha=alpha, tolerance=0.1)
@@ -297,11 +300,13 @@ def test_errors_whose_squares_leave_float32_are_still_compared():
         torch.testing.assert_close(tiny[name], gradient, rtol=1e-3, atol=1e-4 * float(gradient.abs().max()))
 
 
-def test_sizes_of_large_batches_are_estimated_from_some_of_them():
+def test_sizes_of_large_images_are_estimated_from_a_few_rows():
     few, many = torch.randn(5, 7), torch.ones(100, 3, 32, 32)
     torch.testing.assert_close(reuse.product(few, 2 * few), 2 * few.double().square().sum())
     assert float(reuse.product(many, 3 * many)) == pytest.approx(3 * many.numel(), rel=1e-12)
     assert reuse.some(many).shape == (100, 3, 4, 32)
+    rows = torch.arange(32.0).view(1, 1, 32, 1)
+    assert {int(row) % 2 for row in reuse.some(rows).flatten()} == {0, 1}  # of which a stride of 2 may skip one kind
     assert reuse.product(torch.zeros(0, 4), torch.zeros(0, 4)) == 0
     torch.manual_seed(0)
     x = torch.randn(100, 3, 32, 32)

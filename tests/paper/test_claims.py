@@ -158,7 +158,7 @@ def test_intervals_are_those_of_students_table():
 
 
 def test_one_seed_has_no_interval_and_says_so():
-    alone = Number("a", 4.0) - Number("b", 1.0)
+    alone = Number("a", 4.0, alone=True) - Number("b", 1.0)
     assert str(alone) == "a - b = +3 (one seed)"
     assert (above(alone).so, at_most(alone).so) == (True, False)
     assert at_most(alone, 3.0).so is True  # equal is enough

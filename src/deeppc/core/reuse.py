@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-SAMPLES = 16  # of a batch that its size is estimated from, at least
 Term = tuple[float | Tensor, Tensor]  # a weight (a number, or a tensor of one) and what it weighs
 
 
@@ -42,18 +41,20 @@ def apart(x: Tensor, other: Tensor | None) -> Tensor:
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """The sum of ``x y``, which have one shape; of many samples and large images estimated from some.
+    """The sum of ``x y``, which have one shape, estimated from :func:`some` of both.
 
     In float64, as :func:`widest` has it: squares of small errors leave the range of float32.
     """
-    every = max(1, len(x) // SAMPLES)
-    part, other = (some(z[::every]).to(widest(z)) for z in (x, y))
+    part, other = (some(z).to(widest(z)) for z in (x, y))
     return (part * other).sum() * (x.numel() / max(1, part.numel()))
 
 
 def some(x: Tensor) -> Tensor:
-    """Four rows of large images (batch, channels, height, width), enough to know their size by; of all else all."""
-    return x[:, :, :: x.shape[2] // 4] if x.dim() == 4 and x.shape[2] >= 8 else x
+    """A few rows of large images (batch, channels, height, width), enough to know their size by; of all else all.
+
+    Even and odd ones: of every other row a strided convolution may make nothing.
+    """
+    return x[:, :, :: x.shape[2] // 4 | 1] if x.dim() == 4 and x.shape[2] >= 8 else x
 
 
 def widened(x: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ What is left is bounded in docs/method.md, and falls with K.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -40,11 +40,12 @@ STEEP = 0.6  # of lr_x: above it the kinks of layers leave an error that more st
 def enough(net: Graph, lr: float, alpha: float, T: int, tolerance: float) -> int | None:
     """The fewest strides that leave about this relative error, or None: take all steps as they are.
 
-    The errors of all hops add up along the way of the wave. Each is ``s^2 / 2K`` of the deviation at the spike, with
-    ``s = lr alpha n``, times 2 at most in VGGs and ResNets with and without norms; and after it 1 / (1 - lr) as much.
+    The errors of all hops add up along the way of the wave. In VGGs and ResNets, with and without norms, each is at
+    most ``lr (alpha n)^2 / 2K`` of the deviation at the spike, above a rate of 1/2 ``(lr alpha n)^2 / K``; and after it
+    1 / (1 - lr) as much.
     """
     left = [max(0, T - 1 - hop) for hop in range(net.L)]
-    wanted = sum((lr * alpha * n) ** 2 for n in left) / (1 - lr) / tolerance
+    wanted = sum((alpha * n) ** 2 for n in left) * lr * max(lr, 0.5) / (1 - lr) / tolerance
     if lr > STEEP or wanted >= sum(left):  # it may be infinite
         return None
     strides = max(1, math.ceil(wanted))
@@ -106,7 +107,9 @@ class Strides(Descent):
         if t >= self._front:
             self._sent = self._forces.get(v, [])
             self.move(v, t)
-        return super().turn(v, t, pull_back, learns=learns)
+        sends = super().turn(v, t, pull_back, learns=learns)
+        self._sent = []
+        return sends
 
     def error(self, v: str, t: int) -> Tensor:
         first = t == self._front and self._left[v]
@@ -116,24 +119,21 @@ class Strides(Descent):
         self, v: str, t: int, force: Tensor, parents: list[str], pulls: list[Tensor | None], factor: Scale = 1.0
     ) -> None:
         if t >= self._front:
-            half, own = self._half(v, t), self.state.total(reuse.product(force, force))
-            back = 1 + self.lr / 2 * (1 - half) * self._part(own, self._sent, force)
-            factor = back / (1 + half * self._slope(v, own, parents, pulls)) / (1 + half * self.receive(v, t))
-            factor = factor.to(force.dtype) if isinstance(factor, Tensor) else factor
+            half, (share, slope) = self._half(v, t), self._sizes(v, force, parents, pulls)
+            factor = (1 + self.lr / 2 * (1 - half) * share) / (1 + half * slope) / (1 + half * self.receive(v, t))
         super().push(v, t, force, parents, pulls, factor)
 
-    def _slope(self, v: str, own: Tensor, parents: list[str], pulls: list[Tensor | None]) -> Scale:
-        """``|J^T eps|^2 / |eps|^2``, over the whole batch."""
-        if self.state.adds(v):  # its parents are pulled by the error itself
-            return float(sum(self.state.net.parents[v].count(p) ** 2 for p in parents))
-        return self._part(own, [(1.0, pull) for pull in pulls if pull is not None])
-
-    def _part(self, own: Tensor, terms: Sequence[reuse.Term], of: Tensor | None = None) -> Scale:
-        """The products of ``terms`` and ``of`` (None: themselves), in parts of ``own``; 0 where that is 0."""
-        if not terms:
-            return 0.0
-        products = [weight * reuse.product(x, x if of is None else of) for weight, x in terms]
-        return (self.state.total(torch.stack(products).sum()) / own).nan_to_num(0.0, 0.0, 0.0)
+    def _sizes(self, v: str, eps: Tensor, parents: list[str], pulls: list[Tensor | None]) -> tuple[Scale, Scale]:
+        """``<force of the successors, eps> / |eps|^2`` and ``|J^T eps|^2 / |eps|^2``, over the whole batch."""
+        adds = self.state.adds(v)
+        sent = [weight * reuse.product(eps, x) for weight, x in self._sent]
+        pulled = [reuse.product(pull, pull) for pull in pulls if pull is not None and not adds]
+        products = self.state.total(torch.stack([reuse.product(eps, eps), *sent, *pulled]))
+        parts = (products / products[0]).nan_to_num(0.0, 0.0, 0.0).to(eps.dtype)  # 0 where there is no error
+        share, slope = parts[1 : len(sent) + 1].sum(), parts[len(sent) + 1 :].sum()
+        if adds:  # its parents are pulled by the error itself
+            return share, float(sum(self.state.net.parents[v].count(p) ** 2 for p in parents))
+        return share, slope
 
     def _half(self, v: str, t: int) -> float:
         """``lr pi (n - 1) / 2n``: step i of n comes after i - 1 others, (n - 1) / 2 on the average."""

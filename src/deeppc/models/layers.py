@@ -20,7 +20,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "hard_tanh": nn.Hardtanh,
 }
-MONOTONE = ("relu", "leaky_relu", "hard_tanh")  # the largest of some units is the same before and after these
+CLIPPING = ("relu", "hard_tanh")  # the largest of some units is the same unit after these, or none has a slope
 NORMS = ("none", "bn", "bf")
 LARGEST = 2**31 - 1  # of a layer or a sample: what torch's shapes can hold in any product of two
 
@@ -74,9 +74,9 @@ class Style:
         return max(1, round(count * self.width))
 
     @property
-    def monotone(self) -> bool:
-        """Whether the activation never falls."""
-        return self.activation in MONOTONE
+    def clips(self) -> bool:
+        """Whether the activation passes a unit on as it is, or not at all."""
+        return self.activation in CLIPPING
 
     def act(self) -> nn.Module:
         return ACTIVATIONS[self.activation]()

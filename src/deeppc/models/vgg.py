@@ -5,8 +5,8 @@ A plan is the network. ``128`` is a convolution to 128 channels,
     conv 3x3 -> (norm) -> activation -> (max-pool 2) -> value node
 
 ``M`` pools after it, ``v`` leaves out its padding, ``4096L`` is a linear layer with an activation. The last linear
-layer, to the classes, stands in no plan because all have it. An activation that never falls is taken after the pooling,
-of a quarter of the units: the same numbers.
+layer, to the classes, stands in no plan because all have it. ReLU and hard tanh, which pass a unit on or clip it, come
+after the pooling, on a quarter of the units: the same numbers.
 
 A convolution keeps its bias beside a norm, so that nets that differ in the norm differ in nothing else. Weights
 start as torch starts them.
@@ -47,7 +47,7 @@ def vgg(plan: str, style: Style = DEFAULT) -> Graph:
         conv = nn.Conv2d(channels, style.channels(count), 3, padding=0 if unpadded else 1)
         channels = conv.out_channels
         pool = nn.MaxPool2d(2) if pooled else None
-        ends = {"pool": pool, "act": style.act()} if style.monotone else {"act": style.act(), "pool": pool}
+        ends = {"pool": pool, "act": style.act()} if style.clips else {"act": style.act(), "pool": pool}
         nodes[f"conv{i}"] = nn.Sequential(parts(conv=conv, norm=style.normalise(channels), **ends))
         size = [(s - 2 * unpadded) // (2 if pooled else 1) for s in size]
 

@@ -77,7 +77,8 @@ class Number:
 
     def __str__(self) -> str:
         low, high = self.mean - self.margin, self.mean + self.margin
-        return f"{self.name} = {self.mean:+.4g} " + (f"({low:+.3g} to {high:+.3g})" if self.error else "(one seed)")
+        spread = " (one seed)" if self.alone else f" ({low:+.3g} to {high:+.3g})" if self.error else ""
+        return f"{self.name} = {self.mean:+.4g}{spread}"
 
 
 class Numbers:
