@@ -156,8 +156,16 @@ SIZES = {
     "gain": 4 * (6 + 5 + 3) + 5,
     "deep": 3 * 4,
     "rivals": 17 * 3 + 1,
-    "control": 2 * (4 + 2 * 3),
+    "control": 2 * (4 + 2 * 3) + 1,
 }
+
+
+def test_a_control_has_all_settings_of_the_shallower_network():
+    there = {(cell.row, cell.column): cell.config for cell in find("control").grid(scale_for("paper", "control"))}
+    deeper, own = there["iPC+S, as in VGG5", "VGG10"], there["iPC+S", "VGG5"]
+    assert (deeper.model, deeper.lr_w, deeper.activation) == ("vgg10", own.lr_w, own.activation)
+    assert [deeper.setting(name) == own.setting(name) for name in ("lr_x", "alpha")] == [True, True]
+    assert deeper.setting("T") is None
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())

@@ -3,9 +3,10 @@ updates?
 
 iPC steps the optimiser T times for each batch, and a search may give two algorithms different learning rates. So
 backprop gets the same: the learning rate of iPC+S, as many optimiser steps on each batch (``repeats``), and both; and
-predictive coding gets the learning rate of backprop. Grid: {BP, three more of BP, PC, iPC+S, PC+S+F, each of these with
-BP's rate} x {VGG5, VGG10} on CIFAR-10 with BatchNorm freezing, L repeats. At paper scale 100 runs, of 50 epochs at
-most; four of the rows are those of ``accuracy``.
+predictive coding gets the learning rate of backprop. A search may also miss what another has found: iPC+S gets all the
+settings of the shallower network. Grid: {BP, three more of BP, PC, iPC+S, PC+S+F, each of these with BP's rate} x
+{VGG5, VGG10} on CIFAR-10 with BatchNorm freezing, L repeats, and one row more of VGG10. At paper scale 105 runs, of 50
+epochs at most; four of the rows are those of ``accuracy``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,18 @@ BACKPROP = ("BP", f"BP{OF}iPC+S", "BP repeated", f"BP repeated{OF}iPC+S")
 ROWS = (*BACKPROP, *(row for name in ("PC", "iPC+S", "PC+S+F") for row in (name, f"{name}{OF}BP")))
 
 
+SHALLOWER = "iPC+S, as in VGG5"
+
+
 def cells(scale: Scale) -> list[Cell]:
-    return [_cell(scale, net, row) for net in NETS for row in ROWS]
+    return [*(_cell(scale, net, row) for net in NETS for row in ROWS), _shallower(scale)]
+
+
+def _shallower(scale: Scale) -> Cell:
+    found = cell(scale, "cifar10", SHALLOWER, "VGG10", model="vgg10", algorithm="ipc+s", norm="bf")
+    settings, source = settings_for(Task(found.config.dataset, "vgg5", "bf", "ipc+s"))
+    settings["T"] = None  # as many as there are levels
+    return replace(found, config=config.replace(found.config, **settings), hyper=source)
 
 
 def _cell(scale: Scale, net: str, row: str) -> Cell:
