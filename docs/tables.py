@@ -10,23 +10,26 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from deeppc.files import write_text
 from deeppc.paper import claims
 from deeppc.paper.figures import energies, last_cosines
+from deeppc.paper.hyper import LEVELS
 from deeppc.paper.matrix import Matrix
 from deeppc.paper.recipe import Place
 from deeppc.paper.results import Result
 from deeppc.paper.run import Plan, plan
+from deeppc.paper.scales import MAIN
 from deeppc.report import plots
 from deeppc.report.records import Metrics, energy_shares
 from deeppc.report.tables import UNKNOWN, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", *(f"docs/results/{name}.md" for name in ("workstation", "claims", "deep", "gain")))
+SEARCHED = ("lr_w", "lr_x", "momentum_x", "alpha")
 MARKED = re.compile(r"(<!-- records: (\w+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
 
@@ -115,17 +118,18 @@ def directions() -> str:
     return of_accuracy(lambda metrics: min(filter(math.isfinite, last_cosines(metrics).values())), 2)
 
 
-def settings() -> str:
-    """What the best trial of each search had."""
+def searched(algorithms: Iterable[str]) -> str:
+    """What the best trial of each search of these had."""
     rows = []
-    for path in sorted((ROOT / "records/searches").glob("*.json"), key=lambda path: (len(path.stem), path.stem)):
-        search = json.loads(path.read_text(encoding="utf-8"))
-        best = max(search["trials"], key=lambda trial: trial["value"] or 0)
-        config, found = search["study"]["config"], best["params"]
-        own = [f"{found[name]:.2g}" if name in found else UNKNOWN for name in ("lr_w", "lr_x", "momentum_x", "alpha")]
-        rows.append([config["model"], config["algorithm"], *own, f"{100 * best['value']:.1f}"])
-    rows.sort(key=lambda row: (int(row[0].lstrip("vgresnt")), row[0]))
-    return Table(["", "", "`lr_w`", "`lr_x`", "momentum", "`alpha`", "held out, %"], rows).markdown()
+    for path in (ROOT / "records/searches").glob("*.json"):
+        _, model, _, algorithm = path.stem.split("-", 3)
+        trials = json.loads(path.read_text(encoding="utf-8"))["trials"]
+        best = max(trials, key=lambda trial: trial["value"] or 0)
+        found = [f"{best['params'][name]:.2g}" if name in best["params"] else UNKNOWN for name in SEARCHED]
+        if algorithm in algorithms:
+            rows.append([model, algorithm, *found, f"{100 * best['value']:.1f}"])
+    rows.sort(key=lambda row: (LEVELS[row[0]], row[:2]))
+    return Table(["", "", *(f"`{name}`" for name in SEARCHED), "held out, %"], rows).markdown()
 
 
 MAKERS: dict[str, Callable[[], str]] = {
@@ -133,7 +137,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "claims": verdicts,
     "first": first_layer,
     "directions": directions,
-    "settings": settings,
+    "settings": lambda: searched(MAIN),
     "deep": deep,
     "control": control,
     "gain": gain,
