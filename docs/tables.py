@@ -23,12 +23,13 @@ from deeppc.paper.recipe import Place
 from deeppc.paper.results import Result
 from deeppc.paper.run import Plan, plan
 from deeppc.paper.scales import MAIN
+from deeppc.paper.work import relative_cost
 from deeppc.report import plots
 from deeppc.report.records import Metrics, energy_shares
 from deeppc.report.tables import UNKNOWN, Table
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", *(f"docs/results/{name}.md" for name in ("workstation", "claims", "deep", "gain")))
+PAGES = ("README.md", *(f"docs/results/{name}.md" for name in ("workstation", "claims", "deep", "gain", "rivals")))
 SEARCHED = ("lr_w", "lr_x", "momentum_x", "alpha")
 MARKED = re.compile(r"(<!-- records: (\w+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
@@ -132,12 +133,27 @@ def searched(algorithms: Iterable[str]) -> str:
     return Table(["", "", *(f"`{name}`" for name in SEARCHED), "held out, %"], rows).markdown()
 
 
+def rivals() -> str:
+    """What is trained of each method and its rivals: accuracy, counted work of a step, cosines with backprop."""
+    rows = []
+    for place in planned("rivals").evidence().places:
+        if place.finished or place.diverged:
+            cosines = [list(filter(math.isfinite, found.values())) for found in place.cosines()]
+            lowest = place.entry(min(found) for found in cosines if found)
+            row, net = place.at
+            own = [net, row, place.accuracy("top1").text(1), f"{relative_cost(place.cell.config):.2f}", lowest.text(2)]
+            rows.append(own)
+    return Table(["", "", "accuracy, %", "work", "lowest cosine"], rows).markdown()
+
+
 MAKERS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "claims": verdicts,
     "first": first_layer,
     "directions": directions,
     "settings": lambda: searched(MAIN),
+    "rivals": rivals,
+    "rivalsettings": lambda: searched(("bp-last1", "bp-last2", "fa", "dfa")),
     "deep": deep,
     "control": control,
     "gain": gain,
