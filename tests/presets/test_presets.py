@@ -14,7 +14,7 @@ def test_a_shipped_preset(name: str) -> None:
     preset = presets.load(name)
     config = preset.config(TrainConfig(epochs=77))
     assert config.epochs == 77  # how long to train is not the preset's to say
-    assert name == f"{config.dataset}-{config.model}-{config.norm}-{config.algorithm}"
+    assert name == f"{config.dataset}-{config.model}-{config.norm}-{config.method}"
     assert "trials" in preset.provenance
 
 
