@@ -75,7 +75,7 @@ def tiny(tmp_path: Path) -> MakePlan:
     """``tiny(trials=3, space=["lr_w=1e-4..1e-2"], algorithm="pc")``: options of the plan, then settings."""
 
     def make(name: str = "study", space: tuple[str, ...] | list[str] = (), **changes: Any) -> Plan:
-        options = {key: changes.pop(key) for key in ("trials", "pruner", "storage", "jobs") if key in changes}
+        options = {key: changes.pop(key) for key in ("trials", "pruner", "storage", "jobs", "first") if key in changes}
         config = TrainConfig.of(**{**TINY, "run_dir": tmp_path / name, **changes})
         return Plan(tmp_path / name, build(config, space), **{"trials": 3, **options})
 

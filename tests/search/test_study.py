@@ -55,6 +55,34 @@ def test_a_seed_decides_the_whole_search_also_in_parts(tiny: MakePlan, monkeypat
     assert outcomes(search(tiny("another seed", trials=1, seed=1)).trials) != outcomes(straight.trials)[:1]
 
 
+def test_settings_that_are_tried_first_also_late(tiny: MakePlan) -> None:
+    """Once each, whatever the search has drawn before; what they do not say is drawn."""
+    space = ["lr_w=1e-4..1e-2 log", "weight_decay=1e-3..0.1"]
+    drawn = search(tiny(space=space, trials=1)).trials
+    given = ({"lr_w": 0.003, "weight_decay": 0.05}, {"lr_w": 0.004})
+    for trials in (3, 4):
+        found = search(tiny(space=space, trials=trials, first=given)).trials
+    assert outcomes(found)[:1] == outcomes(drawn)
+    assert [t.number for t in found] == [0, 1, 2, 3]
+    assert given[0].items() <= found[1].params.items()
+    assert given[1].items() <= found[2].params.items()
+    assert {*found[2].params} == {*drawn[0].params}
+    assert found[3].params["lr_w"] not in (0.003, 0.004)
+    (fresh,) = search(tiny("fresh", space=space, trials=1, first=given[:1])).trials
+    assert given[0].items() <= fresh.params.items()
+
+
+def test_settings_outside_the_space_are_refused(tiny: MakePlan) -> None:
+    space = tiny(space=["lr_w=1e-4..1e-2", "activation=relu,gelu"]).space
+    assert space.within({"lr_w": 1e-3, "activation": "relu", "model": "mlp"}, "here") == {
+        "lr_w": 1e-3,
+        "activation": "relu",
+    }
+    for wrong in ({"lr_w": 0.5}, {"activation": "hard_tanh"}, {"lr_w": "fast"}):
+        with pytest.raises(ConfigError, match=r"here: \w+ is .*, but is searched in .*: widen that"):
+            space.within(wrong, "here")
+
+
 def test_progress_tells_each_trial_once(tiny: MakePlan) -> None:
     seen: list[Progress] = []
     result = search(tiny(trials=2), seen.append)

@@ -41,6 +41,8 @@ class Search:
     """Narrow, add or fix a dimension: "lr_x=0.01..0.5 log", "T=5..8", activation=gelu,relu, beta=1. May be repeated."""
     space_file: Path | None = None
     """TOML file with dimensions: lr_x = "0.01..0.5 log". --space wins over it."""
+    first: Annotated[tuple[str, ...], UseAppendAction] = ()
+    """Preset, by name or path, whose settings a trial has before any are drawn. May be repeated."""
     pruner: Literal["median", "hyperband", "none"] = "median"
     """What ends hopeless trials early."""
     protocol: Literal["held-out", "paper"] = "held-out"
@@ -79,6 +81,7 @@ class Search:
         return {**vars(self), **{name: value for name, value in said.items() if name not in given}}
 
     def plan(self, given: Given) -> Plan:
+        from deeppc import presets
         from deeppc.search import plan as plans
         from deeppc.search import space as spaces
 
@@ -94,7 +97,9 @@ class Search:
             space = dataclasses.replace(begun.space, config=config)
         else:
             space = spaces.build(config, self.space, self.space_file)
-        return plans.Plan(plans.folder_of(config), space, own["trials"], own["pruner"], own["storage"], self.jobs)
+        first = tuple(space.within(presets.load(name).table, f"--first {name}") for name in self.first)
+        folder = plans.folder_of(config)
+        return plans.Plan(folder, space, own["trials"], own["pruner"], own["storage"], self.jobs, first)
 
     def _show(self, result: SearchResult) -> None:
         from rich.console import Console

@@ -10,6 +10,7 @@ search.html         pictures and tables
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,7 +18,7 @@ from typing import Any, Literal, get_args
 from deeppc.errors import ConfigError, RunError
 from deeppc.files import read_json, write_json
 from deeppc.search import space as spaces
-from deeppc.search.space import Space
+from deeppc.search.space import Space, Value
 from deeppc.training.config import TrainConfig, canonical, flag, from_table, meaningful, to_table
 
 STUDY, DATABASE, TRIALS, BEST, PAGE = "study.json", "study.db", "trials", "best.toml", "search.html"
@@ -26,7 +27,10 @@ Pruner = Literal["median", "hyperband", "none"]
 
 @dataclass(frozen=True)
 class Plan:
-    """``trials`` counts those that ended: complete, pruned or diverged. ``storage`` is an Optuna URL; None: a file."""
+    """``trials`` counts those that ended: complete, pruned or diverged. ``storage`` is an Optuna URL; None: a file.
+
+    ``first`` are settings that trials have before any are drawn.
+    """
 
     folder: Path
     space: Space
@@ -34,6 +38,7 @@ class Plan:
     pruner: Pruner = "median"
     storage: str | None = None
     jobs: int = 1
+    first: tuple[Mapping[str, Value], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("trials", "jobs"):

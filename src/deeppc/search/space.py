@@ -118,6 +118,22 @@ class Space:
                 drawn[dimension.name] = dimension.choices[0] if dimension.choices else dimension.low
         return drawn
 
+    def within(self, settings: Mapping[str, Any], source: str) -> dict[str, Value]:
+        """Those of ``settings`` that are drawn. Raises ConfigError for a value that a trial cannot draw."""
+        found: dict[str, Value] = {}
+        for dimension in self.dimensions:
+            if dimension.name in settings:
+                value, distribution = settings[dimension.name], dimension.distribution()
+                try:
+                    inside = distribution._contains(distribution.to_internal_repr(value))
+                except (TypeError, ValueError):  # no such choice
+                    inside = False
+                if not inside:
+                    said = f"{source}: {dimension.name} is {value!r}, but is searched in {dimension}"
+                    raise ConfigError(f"{said}: widen that with --space, or leave {source} out.")
+                found[dimension.name] = value
+        return found
+
     def table(self) -> dict[str, str]:
         """Each dimension in the grammar: what is written down with a study."""
         return {dimension.name: str(dimension) for dimension in self.dimensions}

@@ -10,7 +10,7 @@ import platform
 import sqlite3
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from urllib.parse import quote
 from deeppc.errors import ConfigError, RunError
 from deeppc.search import plan as plans
 from deeppc.search.plan import Plan
+from deeppc.search.space import Value
 from deeppc.search.trials import LOST, Trial
 
 if TYPE_CHECKING:
@@ -66,7 +67,13 @@ class Session:
 
     def trials(self) -> list[Trial]:
         with in_words(self.plan):
-            return [Trial.of(trial) for trial in self.study.get_trials(deepcopy=False)]
+            found = self.study.get_trials(deepcopy=False)
+        return [Trial.of(trial) for trial in found if trial.state.name != "WAITING"]
+
+    def begin_with(self, settings: Mapping[str, Value]) -> None:
+        """Give these to the next trial, unless one has had them."""
+        with in_words(self.plan):
+            self.study.enqueue_trial(dict(settings), skip_if_exists=True)
 
     def live(self, below: int | None = None) -> int:
         """The number of trials that have ended or are running; of those with a number below this one."""

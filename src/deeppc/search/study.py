@@ -75,6 +75,8 @@ def search(plan: Plan, on_progress: Listener = lambda progress: None) -> SearchR
             if new:
                 shutil.rmtree(plan.folder, ignore_errors=True)
             raise
+        for settings in plan.first:
+            session.begin_with(settings)
         reporter = Reporter(session, on_progress)
         try:
             _run(session, reporter)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REASON, LOST = "reason", "lost"  # attributes of a trial that Optuna calls failed: why it failed, or why it was lost
 State = Literal["complete", "pruned", "failed", "running", "lost"]
-STATES: dict[str, State] = {"COMPLETE": "complete", "PRUNED": "pruned", "RUNNING": "running", "WAITING": "running"}
+STATES: dict[str, State] = {"COMPLETE": "complete", "PRUNED": "pruned", "RUNNING": "running"}
 ENDED = ("complete", "pruned", "failed")
 
 
