@@ -109,7 +109,8 @@ def energies(runs: Mapping[str, Metrics]) -> Figure:
     """
     if not runs:
         return plots.sheet("Share of the energy by node", empty=NOTHING_YET)
-    note, rows, across = "blue: near the input; orange: near the output", math.ceil(len(runs) / 4), min(len(runs), 4)
+    note, rows = "blue: near the input; orange: near the output", math.ceil(len(runs) / 4)
+    across = math.ceil(len(runs) / rows)
     note += "; above, in grey, accuracy: train dotted, validation solid, test dashed"
     figure = plots.sheet("Share of the energy by node", note, height=1.1 + 2.7 * rows)
     shares = {name: records.energy_shares(metrics) for name, metrics in runs.items()}
