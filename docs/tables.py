@@ -19,7 +19,6 @@ from deeppc.paper import claims
 from deeppc.paper.figures import energies, last_cosines
 from deeppc.paper.hyper import LEVELS
 from deeppc.paper.matrix import Matrix
-from deeppc.paper.recipe import Place
 from deeppc.paper.results import Result
 from deeppc.paper.run import Plan, plan
 from deeppc.paper.scales import MAIN
@@ -91,9 +90,10 @@ def verdicts() -> str:
     """The paper's claims against all records."""
     found = {}
     for name in dict.fromkeys(claim.recipe for claim in claims.CLAIMS.values()):
-        evidence = planned(name).evidence()
+        wanted = planned(name)
+        evidence = wanted.evidence()
         runs = [run for place in evidence.places for run in place.runs]
-        made = {table.name: table for table in planned(name).recipe.tables(evidence)}
+        made = {table.name: table for table in wanted.recipe.tables(evidence)}
         found[name] = Result(name, "workstation", len(runs), sum(run.over for run in runs), made)
     decided = sorted(claims.check(found), key=lambda verdict: verdict.answer == "not enough data")
     rows = [[v.claim, f"**{v.answer}**", v.numbers.removeprefix("workstation: ")] for v in decided]
@@ -110,8 +110,13 @@ def of_accuracy(number: Callable[[Metrics], float], digits: int) -> str:
 
 
 def first_layer() -> str:
-    """log10 of the first layer's share of the energy."""
-    return of_accuracy(lambda metrics: math.log10(max(energy_shares(metrics).values[-1][0], 1e-300)), 1)
+    """log10 of the first layer's share of the energy; nothing where no energy came."""
+
+    def log10(metrics: Metrics) -> float:
+        share = energy_shares(metrics).values[-1][0]
+        return math.log10(share) if share else math.nan
+
+    return of_accuracy(log10, 1)
 
 
 def directions() -> str:
@@ -182,9 +187,8 @@ def figures() -> None:
         for plot in found.recipe.plots(found.evidence(), made):
             if plot.stem in wanted:
                 write_text(ROOT / f"docs/results/{wanted[plot.stem]}.svg", plots.svg(plot.draw()))
-    deep = [place for place in planned("accuracy").evidence().of("cifar10") if place.cell.column == "VGG10 BF"]
-    first: dict[str, Place] = {place.cell.row: place for place in deep if place.finished}
-    figure = energies({row: place.finished[0].metrics() for row, place in first.items()})
+    trained = [place for place in planned("accuracy").evidence().of("cifar10") if place.finished]
+    figure = energies({p.cell.row: p.finished[0].metrics() for p in trained if p.cell.column == "VGG10 BF"})
     write_text(ROOT / "docs/results/energy-vgg10.svg", plots.svg(figure))
 
 

@@ -82,6 +82,13 @@ def test_protocols() -> None:
     assert (plan.trials, plan.config.epochs, own["seeds"], plan.pruner) == (7, 3, "0", "none")
 
 
+def test_presets_that_are_tried_first() -> None:
+    Path("mine.toml").write_text("# mine\nlr_w = 0.003\nmodel = 'vgg5'\n")
+    _, plan = parsed("--algorithm", "bp", "--space", "lr_w=1e-4..1e-2", "--first", "mine.toml")
+    assert plan.first == ({"lr_w": 0.003},)  # the network is no part of the space
+    assert parsed("--algorithm", "bp")[1].first == ()
+
+
 def test_space_flags_may_be_repeated() -> None:
     _, plan = parsed("--space", "lr_x=0.01..0.5", "--space", "beta=0.5", "--algorithm", "pc")
     assert plan.space.table()["lr_x"] == "0.01..0.5 log"

@@ -75,7 +75,7 @@ class Style:
 
     @property
     def clips(self) -> bool:
-        """Whether the activation passes a unit on as it is, or not at all."""
+        """Whether the activation passes a unit on as it is, or clips it."""
         return self.activation in CLIPPING
 
     def act(self) -> nn.Module:

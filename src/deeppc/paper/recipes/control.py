@@ -24,8 +24,6 @@ NETS = ("VGG5", "VGG10")
 OF = ", lr_w of "
 BACKPROP = ("BP", f"BP{OF}iPC+S", "BP repeated", f"BP repeated{OF}iPC+S")
 ROWS = (*BACKPROP, *(row for name in ("PC", "iPC+S", "PC+S+F") for row in (name, f"{name}{OF}BP")))
-
-
 SHALLOWER = "iPC+S, as in VGG5"
 
 
