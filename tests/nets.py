@@ -139,6 +139,7 @@ def algorithms(draw, families=("pc", "ipc")):
         presynaptic=draw(st.sampled_from(["initial", "relaxed"])),
         forward_last=draw(st.sampled_from([None, 1, 2])),
         free_steps=draw(st.sampled_from([0, 0, 3])),
+        follow=draw(st.booleans()),
     )
 
 

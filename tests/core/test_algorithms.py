@@ -109,9 +109,10 @@ def test_settings_are_all_that_mean_something_as_plain_values():
     assert Algorithm.parse("bp").settings() == {"loss": "squared_error", "repeats": 1, "last": None}
     inference = {"loss": "squared_error", "T": None, "lr_x": 1.0, "momentum_x": 0.0, "nesterov": True, "beta": 1.0}
     inference |= {"precision_on": "energy", "depth_gain": False, "optimizer_x": "sgd", "resolve": True}
-    assert Algorithm.parse("ipc", lr_x=1).settings() == inference
+    following = inference | {"follow": False}
+    assert Algorithm.parse("ipc", lr_x=1).settings() == following
     assert type(Algorithm.parse("ipc", lr_x=1).settings()["lr_x"]) is float
-    assert Algorithm.parse("ipc+s+cn", lr_x=1).settings() == inference | {"alpha": 0.01}
+    assert Algorithm.parse("ipc+s+cn", lr_x=1).settings() == following | {"alpha": 0.01}
     update = {"presynaptic": "initial", "forward_last": None, "free_steps": 3}
     assert Algorithm.parse("pc+d+f", lr_x=1, free_steps=3).settings() == inference | {"k": 1.0} | update
 

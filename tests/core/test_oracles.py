@@ -197,6 +197,12 @@ def test_5_equals_the_naive_engine_on_images(name, spec):
     check_against_naive(Algorithm.parse(spec, lr_x=0.3, momentum_x=0.3), *case(name))
 
 
+@pytest.mark.parametrize("spec", ["ipc", "ipc+s"])
+@every_net
+def test_5_equals_the_naive_engine_where_activities_follow(name, spec):
+    check_against_naive(Algorithm.parse(spec, lr_x=0.3, momentum_x=0.3, follow=True), *case(name))
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -71,6 +71,15 @@ def test_incremental_learning_differentiates_weights_at_every_step(L, more, spec
     assert work(spec, L, T=L + more) == expected
 
 
+@ones
+@pytest.mark.parametrize("more", [0, 3])
+def test_activities_that_follow_cost_a_prediction_for_each_lesson_but_the_last(L, more):
+    """To predict level 1 anew is to follow it, since the input stands still."""
+    active = [level + more for level in range(1, L + 1)]
+    expected = ([active[0]] + [2 * n - 1 for n in active[1:]], [0] + [n - 1 for n in active[1:]], active)
+    assert work("ipc", L, T=L + more, follow=True) == expected
+
+
 @pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc"])
 def test_a_wave_that_stops_half_way_costs_nothing_beyond(spec):
     """T = 2 of L = 5: energy comes to levels 5 and 4; level 3 has moved, but has not acted.
@@ -103,6 +112,6 @@ def test_no_graph_costs_more_than_the_dense_engine(net, algo):
     counted = algo.step(net, images, labels, optimizer).work
     T = algo.steps(net) + getattr(algo, "free_steps", 0)
     for v in net.nodes:
-        assert counted.predictions[v] <= T + 3
+        assert counted.predictions[v] <= T + 3 + (T - 1 if getattr(algo, "follow", False) else 0)
         assert counted.pull_backs[v] <= T
         assert counted.weight_gradients[v] <= (T if algo.family == "ipc" else 1)

@@ -91,8 +91,8 @@ class Batch:
             self.state = State(self.net, self.inputs, loss=self.loss, keep=keep, wave=wave, total=total)
             if any(self.state.mu0[v].dtype == torch.float16 for v in self.net.nodes):
                 raise ValueError("float16 cannot hold the small errors of deep layers: use float32 or bfloat16")
-            outs = {v: self.state.mu0[v] for v in self.net.outputs}
-            self.targets = {v: self.state.energy[v].target(self._given[v], out) for v, out in outs.items()}
+            self._outs = {v: self.state.mu0[v] for v in self.net.outputs}
+            self.targets = {v: self.state.energy[v].target(self._given[v], out) for v, out in self._outs.items()}
         if self.optimizer is not None:
             self.optimizer.zero_grad()
         return self.state
@@ -164,7 +164,7 @@ class Batch:
     def result(self) -> Result:
         zero = torch.zeros((), device=self._device())
         energy = {v: self.energy.get(v, zero) for v in self.net.nodes}
-        outs = {v: self.state.mu0[v] for v in self.net.outputs}
+        outs = self._outs
         logits = outs if len(outs) > 1 else next(iter(outs.values()))
         losses = [self.state.energy[v].value(y, reuse.widened(outs[v])) for v, y in self.targets.items()]
         each = torch.stack(losses).sum(0)

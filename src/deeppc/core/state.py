@@ -112,20 +112,27 @@ class State:
         self._draws = Draws(first.device)
         self._new_weights: set[str] = set()  # nodes whose weights have changed since initialisation
 
-        for v, module in net.nodes.items():
-            prediction = self.predict(v, moving_statistics=v in keep)
-            self.mu0[v] = prediction.mu.detach()
-            if any(reuse.share_memory(self.mu0[v], w) for w in module.parameters()):
-                self.mu0[v] = self.mu0[v].clone()  # a learnt constant, which iPC changes in place
-            kind = self.wave.difference(v, self.mu0[v].dtype) if self.energy[v].canonical else "direct"
-            self._differences[v] = kind
-            if v in keep or kind == "linear":
+        for v in net.nodes:
+            prediction = self._begin(v, moving_statistics=v in keep)
+            if v in keep:
                 self.kept[v] = prediction
         for v in net.outputs:
             check_output(v, self.mu0[v], self.batch)
         self._response0: dict[str, Tensor] = {}
         ends = {v: (self.mu0[v], *map(self.activity, net.parents[v])) for v in net.nodes}
         self._large = reuse.largest({v: sum(prod(x.shape[1:]) for x in tensors) for v, tensors in ends.items()})
+
+    def _begin(self, v: str, *, moving_statistics: bool = False) -> Prediction:
+        """Set the initial prediction of ``v``."""
+        prediction = self.predict(v, moving_statistics=moving_statistics)
+        self.mu0[v] = prediction.mu.detach()
+        if any(reuse.share_memory(self.mu0[v], w) for w in self.net.nodes[v].parameters()):
+            self.mu0[v] = self.mu0[v].clone()  # a learnt constant, which iPC changes in place
+        kind = self.wave.difference(v, self.mu0[v].dtype) if self.energy[v].canonical else "direct"
+        self._differences[v] = kind
+        if kind == "linear":
+            self.kept[v] = prediction
+        return prediction
 
     def unit(self, v: str) -> float:
         """What deviations and errors of ``v`` are counted in."""
@@ -393,3 +400,26 @@ class State:
             self._stretched.pop(v, None)
             self.predictions.pop(v, None)
             self.kept.pop(v, None)
+
+    def follow(self) -> None:
+        """Start from the feed-forward pass of the weights as they are now: hidden nodes keep their deviations from it.
+
+        Clamped outputs stay where they are.
+        """
+        held = {v: self.value(v) for v in self.net.outputs if v in self.d}
+        deviations, self.d = self.d, {}
+        self._activities.clear()
+        changed, self._new_weights = self._new_weights, set()
+        for v in self.net.nodes:
+            if v in changed or any(p in changed for p in self.net.parents[v]):
+                changed.add(v)
+                for known in (self.predictions, self._stretched, self._extents, self._response0):
+                    known.pop(v, None)
+                self._begin(v)
+        self._activities.clear()
+        self.d = deviations
+        for v in changed:
+            if not self.undisturbed(v):
+                self.predictions.pop(v, None)
+        for v, x in held.items():
+            self.d[v] = (x - self.response0(v)) / self.unit(v)

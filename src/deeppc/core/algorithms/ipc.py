@@ -3,6 +3,10 @@
     for each step    x_v -= lr_x dE_t/dx_v          and          w_v by the optimiser, from dE_t/dw_v
 
 A node that has no gradient yet (not reached, or precision 0) is left alone: no moment of the optimiser, no decay.
+
+A node whose weights have learnt predicts another activity than it has, and this error pulls the weights back. Where
+``lr_x ** arrival`` is small it is far larger than what there was to learn (docs/results/ipc.md). With ``follow``
+there is none: activities go along with the feed-forward pass of the new weights, and keep their deviations from it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from deeppc.core.algorithms.base import register
 from deeppc.core.algorithms.inferring import NUDGING, PRECISION, Inferring
+from deeppc.core.algorithms.options import option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,9 +37,14 @@ class IPC(Inferring):
     suffixes: ClassVar[Mapping[str, Mapping[str, Any]]] = {**PRECISION, **NUDGING}
     updates_weights: ClassVar[bool] = True
 
+    follow: bool = option(
+        False, "Let activities follow what weights have learnt, instead of pulling them back (not in the paper)."
+    )
+
     def wave(self, net: Graph) -> Wave:
         """As for PC, but no unit is below 2^-60: where weights have changed, errors are as large as that makes them."""
-        return super().wave(net).coarse()
+        wave = super().wave(net)
+        return wave if self.follow else wave.coarse()
 
     def run(self, batch: Batch) -> None:
         net, T = batch.net, self.steps(batch.net)
@@ -58,3 +68,5 @@ class IPC(Inferring):
                 if descent.turn(v, t, partial(learn, pi=pi), learns=bool(pi)) and pi:
                     learnt.append(v)
             batch.update(learnt)
+            if self.follow and t < T - 1:
+                state.follow()
