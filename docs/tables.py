@@ -6,7 +6,6 @@ A page marks where a table goes by ``<!-- records: NAME -->`` and ``<!-- end of 
 tests/test_docs.py sees to it that pages and records agree.
 """
 
-import json
 import math
 import re
 import tempfile
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from deeppc import presets
 from deeppc.files import write_text
 from deeppc.paper import claims
 from deeppc.paper.figures import energies, last_cosines
@@ -124,18 +124,16 @@ def directions() -> str:
     return of_accuracy(lambda metrics: min(filter(math.isfinite, last_cosines(metrics).values())), 2)
 
 
-def searched(algorithms: Iterable[str]) -> str:
-    """What the best trial of each search of these had."""
+def settings(methods: Iterable[str]) -> str:
+    """What the presets of these have, in the networks at this scale."""
     rows = []
-    for path in (ROOT / "records/searches").glob("*.json"):
-        _, model, _, algorithm = path.stem.split("-", 3)
-        trials = json.loads(path.read_text(encoding="utf-8"))["trials"]
-        best = max(trials, key=lambda trial: trial["value"] or 0)
-        found = [f"{best['params'][name]:.2g}" if name in best["params"] else UNKNOWN for name in SEARCHED]
-        if algorithm in algorithms:
-            rows.append([model, algorithm, *found, f"{100 * best['value']:.1f}"])
+    for name in presets.names():
+        table, (_, model, _, method) = presets.load(name).table, name.split("-", 3)
+        if method in methods:
+            found = [f"{table[key]:.2g}" if key in table else UNKNOWN for key in SEARCHED]
+            rows.append([model, method, *found])
     rows.sort(key=lambda row: (LEVELS[row[0]], row[:2]))
-    return Table(["", "", *(f"`{name}`" for name in SEARCHED), "held out, %"], rows).markdown()
+    return Table(["", "", *(f"`{name}`" for name in SEARCHED)], rows).markdown()
 
 
 def rivals() -> str:
@@ -156,9 +154,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "claims": verdicts,
     "first": first_layer,
     "directions": directions,
-    "settings": lambda: searched(MAIN),
+    "settings": lambda: settings(MAIN),
     "rivals": rivals,
-    "rivalsettings": lambda: searched(("bp-last1", "bp-last2", "fa", "dfa")),
+    "rivalsettings": lambda: settings(("bp-last1", "bp-last2", "fa", "dfa")),
     "deep": deep,
     "control": control,
     "gain": gain,

@@ -1,6 +1,6 @@
 """Keep what a search found, or go on with what was kept: the trials of a search as one small file.
 
-    python records/search_records.py keep FOLDER ...               # writes records/searches/NAME.json
+    python records/search_records.py keep FOLDER ... [to WHERE]    # writes WHERE/NAME.json; WHERE: records/searches
     python records/search_records.py restore NAME.json FOLDER      # then: deeppc search --resume --run-dir FOLDER
 
 A kept search has its study (settings and space) and every trial that ended. A restored one has the same trials under
@@ -67,6 +67,9 @@ def restore(path: Path, folder: Path) -> Plan:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["keep", *folders, "to", where] if folders:
+            for name in folders:
+                print(keep(Path(name), Path(where)))
         case ["keep", *folders] if folders:
             for name in folders:
                 print(keep(Path(name)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from deeppc.models import build, names
@@ -156,7 +159,7 @@ SIZES = {
     "gain": 4 * (6 + 5 + 3) + 5,
     "deep": 3 * 4,
     "rivals": 17 * 3 + 1,
-    "control": 2 * (4 + 2 * 3) + 1,
+    "control": (4 + 2 * 3) + 5 + 6,
 }
 
 
@@ -166,6 +169,16 @@ def test_a_control_has_all_settings_of_the_shallower_network():
     assert (deeper.model, deeper.lr_w, deeper.activation) == ("vgg10", own.lr_w, own.activation)
     assert [deeper.setting(name) == own.setting(name) for name in ("lr_x", "alpha")] == [True, True]
     assert deeper.setting("T") is None
+
+
+def test_a_control_has_what_the_first_search_had_found():
+    """Of the searches that are kept: their best trial's settings."""
+    rows = {cell.row: cell.config for cell in find("control").grid(scale_for("workstation", "control"))}
+    kept = Path(__file__).parents[2] / "records/searches"
+    for row in ("PC", "iPC", "iPC+S", "PC+S+F"):
+        trials = json.loads((kept / f"cifar10-vgg10-bf-{row.lower()}.json").read_text(encoding="utf-8"))["trials"]
+        best = max(trials, key=lambda trial: trial["value"])["params"]
+        assert {name: rows[f"{row}, first search"].setting(name) for name in best} == best
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
