@@ -9,11 +9,15 @@ the gradients of the last batch are looked at, by layer:
 
 later / first  the largest norm of a gradient after the first one, which comes with the energy and is what there is to
                learn, in terms of it
-pull-back      cosine of the second gradient with the change that the weights have just made: descent along it goes back
+pull-back      cosine of the second gradient with the change that the weights have just made (the optimiser's momentum
+               included): descent along it goes back
+
+Below, the root mean square of the first gradient in the layer in which it is least: AdamW heeds what is above 1e-8.
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,41 +26,41 @@ from deeppc import Algorithm
 from deeppc.data import load
 from deeppc.models import build
 
-ROWS = (
-    ("ipc", 1e-3, {"lr_x": 0.28}),
-    ("ipc+s", 3e-4, {"lr_x": 0.3, "alpha": 0.01}),
-    ("ipc+s", 9e-4, {"lr_x": 0.85, "alpha": 0.001}),
-    ("ipc", 3e-4, {"lr_x": 0.28, "follow": True}),
-)
-Layers = dict[str, list[tuple[Tensor, Tensor]]]  # by layer and inference step: its gradient, and its weights before it
+ROWS: dict[str, tuple[str, float, dict[str, Any]]] = {
+    "A": ("ipc", 1e-3, {"lr_x": 0.28, "momentum_x": 0.5}),
+    "B": ("ipc+s", 3e-4, {"lr_x": 0.3, "alpha": 0.01}),
+    "C": ("ipc+s", 9e-4, {"lr_x": 0.85, "alpha": 0.001}),
+    "D": ("ipc", 1e-3, {"lr_x": 0.28, "momentum_x": 0.5, "follow": True}),
+}
+Lessons = list[tuple[Tensor, Tensor]]  # by inference step: a layer's gradient, and its weights before it
 
 
-def last_batch(algorithm: Algorithm, lr_w: float, batches: list[tuple[Tensor, Tensor]], model: str) -> Layers:
-    """Train a network, and return what its layers were taught in the last batch."""
+def taught(algorithm: Algorithm, lr_w: float, batches: list[tuple[Tensor, Tensor]], model: str) -> dict[str, Lessons]:
+    """Train a network; return what each of its layers was taught in the last batch."""
     torch.manual_seed(0)
     net = build(model, width=0.25, norm="bf", activation="relu")
     weights = {n.split(".")[1]: p for n, p in net.named_parameters() if p.dim() > 1}
     optimizer = torch.optim.AdamW(net.parameters(), lr=lr_w, weight_decay=1e-4)
-    taught: Layers = {layer: [] for layer in weights}
+    lessons: dict[str, Lessons] = {}
 
     def note(*_: object) -> None:
         for layer, weight in weights.items():
             if weight.grad is not None:
-                taught[layer].append((weight.grad.flatten(), weight.detach().flatten().clone()))
+                lessons[layer].append((weight.grad.flatten(), weight.detach().flatten().clone()))
 
-    for i, (images, labels) in enumerate(batches):
-        if i == len(batches) - 1:
-            optimizer.register_step_pre_hook(note)
+    optimizer.register_step_pre_hook(note)
+    for images, labels in batches:
+        lessons.update({layer: [] for layer in weights})
         algorithm.step(net, images, labels, optimizer)
-    return taught
+    return lessons
 
 
-def numbers(taught: list[tuple[Tensor, Tensor]]) -> str:
-    """How much larger later gradients are than the first one, and the cosine of the pull-back."""
-    (first, before), (gradient, after), *_ = taught
-    ratio = max(float(g.norm()) for g, _ in taught[1:]) / float(first.norm())
-    cosine = float(torch.cosine_similarity(gradient, after - before, dim=0))
-    return f"{ratio:.2g} | {cosine:+.2f}"
+def numbers(lessons: Lessons) -> str:
+    """How much larger later gradients are than the first, and the cosine of the pull-back."""
+    (first, before), (second, after), *_ = lessons
+    cosine = float(torch.cosine_similarity(second, after - before, dim=0))
+    later = max(float(gradient.norm()) for gradient, _ in lessons[1:])
+    return f"{later / float(first.norm()):.2g} | {cosine:+.2f}"
 
 
 def main() -> None:
@@ -71,15 +75,17 @@ def main() -> None:
     torch.manual_seed(0)
     order = torch.randperm(len(data.train))[: 64 * given.batches].split(64)
     batches = [((data.train.images[i] / 255 - mean) / std, data.train.labels[i]) for i in order]
-    columns = [last_batch(Algorithm.parse(spec, **own), lr_w, batches, given.model) for spec, lr_w, own in ROWS]
-    for spec, lr_w, own in ROWS:
-        said = ", ".join(f"`{name}` {value:g}" for name, value in {"lr_w": lr_w, **own}.items())
-        print(f"- {spec}: {said}")
-    print("\n| layer | " + " | ".join(f"{spec}: later / first | pull-back" for spec, _, _ in ROWS) + " |")
+    found = {}
+    for name, (spec, lr_w, own) in ROWS.items():
+        found[name] = taught(Algorithm.parse(spec, **own), lr_w, batches, given.model)
+        least = min(float(lessons[0][0].square().mean().sqrt()) for lessons in found[name].values())
+        said = ", ".join(f"`{key}` {value:g}" for key, value in {"lr_w": lr_w, **own}.items())
+        print(f"- {name}: `{spec}`, {said}; least first gradient {least:.1e}", flush=True)
+    print("\n| layer | " + " | ".join(f"{name}: later / first | pull-back" for name in ROWS) + " |")
     print("|" + (1 + 2 * len(ROWS)) * "---|")
-    for layer in columns[0]:
-        if all(len(taught[layer]) > 1 for taught in columns):  # to the first one energy comes in the last step
-            print(f"| {layer} | " + " | ".join(numbers(taught[layer]) for taught in columns) + " |")
+    for layer in found["A"]:
+        if all(len(lessons[layer]) > 1 for lessons in found.values()):  # energy comes to the first in the last step
+            print(f"| {layer} | " + " | ".join(numbers(lessons[layer]) for lessons in found.values()) + " |")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from deeppc.paper.matrix import Matrix
 from deeppc.paper.results import Result
 from deeppc.paper.run import Plan, plan
 from deeppc.paper.scales import MAIN
-from deeppc.paper.work import relative_cost
 from deeppc.report import plots
 from deeppc.report.records import Metrics, energy_shares
 from deeppc.report.tables import UNKNOWN, Table
@@ -137,16 +136,16 @@ def settings(methods: Iterable[str]) -> str:
 
 
 def rivals() -> str:
-    """What is trained of each method and its rivals: accuracy, counted work of a step, cosines with backprop."""
-    rows = []
-    for place in planned("rivals").evidence().places:
+    """What is trained of each method: accuracy; work, time and memory of a step; cosines with backprop."""
+    evidence, rows = planned("rivals").evidence(), []
+    measured = {(step["row"], step["column"]): step for step in evidence.extra.get("steps", [])}
+    for place in evidence.places:
         if place.finished or place.diverged:
-            cosines = [list(filter(math.isfinite, found.values())) for found in place.cosines()]
-            lowest = place.entry(min(found) for found in cosines if found)
-            row, net = place.at
-            own = [net, row, place.accuracy("top1").text(1), f"{relative_cost(place.cell.config):.2f}", lowest.text(2)]
-            rows.append(own)
-    return Table(["", "", "accuracy, %", "work", "lowest cosine"], rows).markdown()
+            step, found = measured.get(place.at, {}), [list(filter(math.isfinite, x.values())) for x in place.cosines()]
+            lowest = place.entry(min(cosines) for cosines in found if cosines)
+            costs = [f"{step[name]:.2f}" if step else UNKNOWN for name in ("work", "time", "memory")]
+            rows.append([place.at[1], place.at[0], place.accuracy("top1").text(1), *costs, lowest.text(2)])
+    return Table(["", "", "accuracy, %", "work", "time", "memory", "lowest cosine"], rows).markdown()
 
 
 MAKERS: dict[str, Callable[[], str]] = {
@@ -174,6 +173,7 @@ def filled(page: str) -> str:
 FIGURES = {
     "accuracy": {"accuracy-cifar10-work": "workstation-work"},
     "gain": {"gain-cosine-vgg10": "gain-cosine-vgg10"},
+    "rivals": {"rivals": "rivals-work"},
 }
 
 

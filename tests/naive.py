@@ -102,14 +102,14 @@ class Naive:
                     xs[v].grad = g * weigh(v, t)[1]
             if free:  # the output has no successors: its force is its own error, in the squared and the softmax case
                 xs[out].grad = errors[out].clone()
-            before = {v: x.clone() for v, x in self.feed_forward().items()}
+            follow = getattr(self.algo, "follow", False)
+            before = {v: x.clone() for v, x in self.feed_forward().items()} if follow else {}
             if optimizer is not None:
                 self.weight_step(t, terms, errors, optimizer)
             sgd.step()
-            if getattr(self.algo, "follow", False):
-                for v, x in self.feed_forward().items():
-                    if v != out:
-                        xs[v].data = x + (xs[v].data - before[v])
+            for v, x in self.feed_forward().items() if follow else ():
+                if v != out:
+                    xs[v].data = x + (xs[v].data - before[v])
         self.outcome.activities.append({v: x.detach().clone() for v, x in xs.items()})
         if optimizer is None:
             mus = self.predict(xs)

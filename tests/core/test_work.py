@@ -10,13 +10,13 @@ from nets import algorithms, batch, dags, mlp, parse
 from deeppc import Algorithm, Chain
 
 
-def work(spec, L, **options):
+def work(spec, L, dtype=torch.float64, **options):
     """Counts by level, 1 to L: predictions, pull-backs, weight gradients; in numbers that resolve all deviations."""
     torch.manual_seed(0)
-    net = mlp(L).double()
-    images, labels = batch(net)
+    net = mlp(L).to(dtype)
+    images, labels = batch(net, dtype=dtype)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    counted = parse(spec, lr_x=0.5, **options).step(net, images, labels, optimizer).work
+    counted = parse(spec, **{"lr_x": 0.5, **options}).step(net, images, labels, optimizer).work
     levels = [str(level) for level in range(1, L + 1)]
     return tuple([c[v] for v in levels] for c in (counted.predictions, counted.pull_backs, counted.weight_gradients))
 
@@ -78,6 +78,8 @@ def test_activities_that_follow_cost_a_prediction_for_each_lesson_but_the_last(L
     active = [level + more for level in range(1, L + 1)]
     expected = ([active[0]] + [2 * n - 1 for n in active[1:]], [0] + [n - 1 for n in active[1:]], active)
     assert work("ipc", L, T=L + more, follow=True) == expected
+    if not more:  # where slopes stay, too
+        assert work("ipc", L, torch.float32, lr_x=0.05, follow=True)[0][1:] == expected[0][1:]
 
 
 @pytest.mark.parametrize("spec", ["pc", "pc+s+f", "ipc"])

@@ -404,22 +404,21 @@ class State:
     def follow(self) -> None:
         """Start from the feed-forward pass of the weights as they are now: hidden nodes keep their deviations from it.
 
-        Clamped outputs stay where they are.
+        Clamped outputs stay where they are. What is said of *initial* predictions holds for the new ones from then on.
         """
         held = {v: self.value(v) for v in self.net.outputs if v in self.d}
         deviations, self.d = self.d, {}
         self._activities.clear()
         changed, self._new_weights = self._new_weights, set()
-        for v in self.net.nodes:
-            if v in changed or any(p in changed for p in self.net.parents[v]):
+        for v, parents in self.net.parents.items():
+            if v in changed or any(p in changed for p in parents):
                 changed.add(v)
-                for known in (self.predictions, self._stretched, self._extents, self._response0):
+                for known in (self.predictions, self.kept, self._stretched, self._extents, self._response0):
                     known.pop(v, None)
                 self._begin(v)
+                if v not in self.kept and any(p in deviations for p in parents):
+                    self.predictions.pop(v)  # that of the present state is another
         self._activities.clear()
         self.d = deviations
-        for v in changed:
-            if not self.undisturbed(v):
-                self.predictions.pop(v, None)
         for v, x in held.items():
             self.d[v] = (x - self.response0(v)) / self.unit(v)

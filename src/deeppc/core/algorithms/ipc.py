@@ -6,7 +6,8 @@ A node that has no gradient yet (not reached, or precision 0) is left alone: no 
 
 A node whose weights have learnt predicts another activity than it has, and this error pulls the weights back. Where
 ``lr_x ** arrival`` is small it is far larger than what there was to learn (docs/results/ipc.md). With ``follow``
-there is none: activities go along with the feed-forward pass of the new weights, and keep their deviations from it.
+there is none: hidden activities go along with the feed-forward pass of the new weights, and keep their deviations from
+it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ class IPC(Inferring):
     updates_weights: ClassVar[bool] = True
 
     follow: bool = option(
-        False, "Let activities follow what weights have learnt, instead of pulling them back (not in the paper)."
+        False,
+        "Let activities follow what weights have learnt, so that they do not pull weights back (not in the paper).",
     )
 
     def wave(self, net: Graph) -> Wave:
-        """As for PC, but no unit is below 2^-60: where weights have changed, errors are as large as that makes them."""
+        """As for PC, but no unit is below 2^-60: where weights have changed, errors are as large as that makes them.
+
+        With ``follow`` they are not.
+        """
         wave = super().wave(net)
         return wave if self.follow else wave.coarse()
 
