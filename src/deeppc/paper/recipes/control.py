@@ -4,10 +4,10 @@ updates?
 iPC steps the optimiser T times for each batch, and a search may give two algorithms different learning rates. So in
 VGG5 backprop gets the same: the learning rate of iPC+S, as many optimiser steps on each batch (``repeats``), and both;
 and predictive coding gets the learning rate of backprop. A search may also be too short to tell: VGG10, where all have
-one rate, gets what short ones had found for it, too, and all the settings of VGG5. Grid: {BP, BP repeated, PC, iPC+S,
-PC+S+F} x {VGG5, VGG10} on CIFAR-10 with BatchNorm freezing, L repeats; five of them with the other's rate in VGG5, and
-six more with other settings in VGG10. At paper scale 105 runs, of 50 epochs at most; four rows are those of
-``accuracy``.
+one rate, gets what short ones had found for it, too, and all the settings of VGG5; and iPC there gets activities that
+follow what weights have learnt. Grid: {BP, BP repeated, PC, iPC+S, PC+S+F} x {VGG5, VGG10} on CIFAR-10 with BatchNorm
+freezing, L repeats; five of them with the other's rate in VGG5, and seven more with other settings in VGG10. At paper
+scale 110 runs, of 50 epochs at most; four rows are those of ``accuracy``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ FIRST: dict[str, dict[str, float]] = {
     "PC+S+F": {"lr_w": 0.0004839295765705521, "lr_x": 0.19143953740875233, "alpha": 0.01},
     f"BP{OF}iPC+S": {"lr_w": 0.00030833350948549263},
 }
+FOLLOW = {"follow": True, "lr_w": 0.0003}
 
 
 def cells(scale: Scale) -> list[Cell]:
     first = [_earlier(scale, f"{row}, first search", settings, "the first search") for row, settings in FIRST.items()]
     settings, source = settings_for(Task("cifar10", "vgg5", "bf", "ipc+s"))
     shallower = _earlier(scale, "iPC+S, as in VGG5", {**settings, "T": None}, source)
+    following = _earlier(scale, "iPC, follow", {**FIRST["iPC"], **FOLLOW}, "the best of three trials")
     both = [("VGG5", row) for row in ROWS] + [("VGG10", row) for row in ROWS if OF not in row]
-    return [*(_cell(scale, net, row) for net, row in both), *first, shallower]
+    return [*(_cell(scale, net, row) for net, row in both), *first, shallower, following]
 
 
 def _earlier(scale: Scale, row: str, settings: dict[str, Any], source: str) -> Cell:
