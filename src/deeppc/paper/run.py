@@ -252,7 +252,7 @@ def cost(config: TrainConfig) -> float:
     T: int = config.setting("T") or LEVELS[model]
     steps: float = config.options.get("strides") or left + max(0, T - LEVELS[model])
     known: dict[str, float] = {
-        "ipc": 2 + 3 * steps,
+        "ipc": 2 + (3 + config.setting("follow")) * steps,
         "epc": 2 + 2 * T,
         "tp": 4 + 2.0 * config.setting("iterations"),
         "hpc": 2 + 2 * (steps + config.setting("probes")),
