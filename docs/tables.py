@@ -95,7 +95,10 @@ def verdicts() -> str:
         made = {table.name: table for table in wanted.recipe.tables(evidence)}
         found[name] = Result(name, "workstation", len(runs), sum(run.over for run in runs), made)
     decided = sorted(claims.check(found), key=lambda verdict: verdict.answer == "not enough data")
-    rows = [[v.claim, f"**{v.answer}**", v.numbers.removeprefix("workstation: ")] for v in decided]
+    rows = []
+    for v in decided:
+        alone = ", by one seed" if v.answer != "not enough data" and "(one seed)" in v.numbers else ""
+        rows.append([v.claim, f"**{v.answer}**{alone}", v.numbers.removeprefix("workstation: ")])
     return Table(["claim", "", "numbers"], rows).markdown()
 
 

@@ -20,10 +20,11 @@ def relative_cost(config: TrainConfig) -> float:
     from deeppc.models import build
 
     shape, classes = SHAPES.get(config.dataset, ((3, 32, 32), 10))
-    net = build(config.model, width=config.width, aux=config.aux, in_shape=shape, classes=classes)
-    images, labels = torch.zeros(1, *shape), torch.zeros(1, dtype=torch.long)
+    # With the norms, for which a node may be predicted once more.
+    net = build(config.model, classes, shape, config.width, config.activation, config.norm, config.aux)
+    images, labels = torch.zeros(2, *shape), torch.zeros(2, dtype=torch.long)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
-    macs = multiply_adds(net, images)
+    macs = multiply_adds(net, images[:1])
     steps = [Algorithm.parse("bp"), config.algorithm_object()]
     backprop, ours = (step_cost(step.step(net, images, labels, optimizer).work, macs) for step in steps)
     return ours / backprop
