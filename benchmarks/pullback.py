@@ -12,7 +12,7 @@ later / first  the largest norm of a gradient after the first one, which comes w
 pull-back      cosine of the second gradient with the change that the weights have just made (the optimiser's momentum
                included): descent along it goes back
 
-Below, the root mean square of the first gradient in the layer in which it is least: AdamW heeds what is above 1e-8.
+With each algorithm, the root mean square of the first gradient where it is least: AdamW heeds what is above 1e-8.
 """
 
 import argparse

@@ -36,15 +36,15 @@ FOLLOW = {"follow": True, "lr_w": 0.0003}
 
 
 def cells(scale: Scale) -> list[Cell]:
-    first = [_earlier(scale, f"{row}, first search", settings, "the first search") for row, settings in FIRST.items()]
+    first = [_other(scale, f"{row}, first search", settings, "the first search") for row, settings in FIRST.items()]
     settings, source = settings_for(Task("cifar10", "vgg5", "bf", "ipc+s"))
-    shallower = _earlier(scale, "iPC+S, as in VGG5", {**settings, "T": None}, source)
-    following = _earlier(scale, "iPC, follow", {**FIRST["iPC"], **FOLLOW}, "the best of three trials")
+    shallower = _other(scale, "iPC+S, as in VGG5", {**settings, "T": None}, source)
+    following = _other(scale, "iPC, follow", {**FIRST["iPC"], **FOLLOW}, "the best of three trials")
     both = [("VGG5", row) for row in ROWS] + [("VGG10", row) for row in ROWS if OF not in row]
     return [*(_cell(scale, net, row) for net, row in both), *first, shallower, following]
 
 
-def _earlier(scale: Scale, row: str, settings: dict[str, Any], source: str) -> Cell:
+def _other(scale: Scale, row: str, settings: dict[str, Any], source: str) -> Cell:
     """VGG10 with other settings than its own."""
     algorithm = row.partition(",")[0].lower()
     found = cell(scale, "cifar10", row, "VGG10", model="vgg10", algorithm=algorithm, norm="bf")
