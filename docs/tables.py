@@ -97,7 +97,7 @@ def verdicts() -> str:
     decided = sorted(claims.check(found), key=lambda verdict: verdict.answer == "not enough data")
     rows = []
     for v in decided:
-        alone = ", by one seed" if v.answer != "not enough data" and "(one seed)" in v.numbers else ""
+        alone = ", by one seed" if v.alone else ""
         rows.append([v.claim, f"**{v.answer}**{alone}", v.numbers.removeprefix("workstation: ")])
     return Table(["claim", "", "numbers"], rows).markdown()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from scipy import stats
 
 from deeppc.errors import RunError
 from deeppc.files import write_json
@@ -139,7 +140,8 @@ def test_a_difference_that_its_interval_leaves_open_is_no_answer():
 
 def test_standard_errors_add_in_squares():
     difference = Number("a", 5.0, 3.0, 9) - Number("b", 1.0, 4.0, 7)
-    assert (difference.mean, difference.error, difference.freedom) == (4.0, 5.0, 7)
+    assert (difference.mean, difference.error) == (4.0, 5.0)
+    assert (difference - Number("c", 1.0)).freedom == pytest.approx(difference.freedom)  # what is known has none
 
 
 def test_intervals_are_those_of_students_table():
@@ -166,13 +168,32 @@ def test_one_seed_has_no_interval_and_says_so():
     assert "PC VGG5 - PC VGG10 = +21 (one seed)" in verdict("Plain PC loses", seeds).numbers
 
 
-def test_the_spread_over_seeds_is_pooled_over_the_rows_of_a_column():
-    """Variances of 18 (2 seeds), 3 (3 seeds) and none (1 seed): (18 + 2 * 3) / 3 = 8, in this column alone."""
-    values = "PC|VGG10: 37 43, iPC|VGG10: 49 49 52, BP|VGG10: 60, PC|VGG5: 1 99"
+@pytest.mark.parametrize(
+    ("a", "b"), [((54.2, 59.6), (77.6, 77.5)), ((37, 43, 41), (60, 60.5)), ((1, 2, 4), (3, 3.1, 3))]
+)
+def test_an_interval_is_that_of_welchs_test(a, b):
+    """By scipy. Where one side breaks down and spreads, the other is not made uncertain beyond it."""
+    values = ", ".join(f"{row}|VGG10: {' '.join(map(str, v))}" for row, v in (("PC", a), ("BP", b), ("iPC", (1, 99))))
     table = Numbers("depth", results(("depth", TOP1, values))["depth"].tables[TOP1])
-    assert table("PC", "VGG10").error == pytest.approx(2)
-    assert table("iPC", "VGG10").error == pytest.approx((8 / 3) ** 0.5)
-    assert table("BP", "VGG10").error == pytest.approx(8**0.5)
+    difference = table("PC", "VGG10") - table("BP", "VGG10")
+    low, high = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    assert (difference.mean - difference.margin, difference.mean + difference.margin) == pytest.approx((low, high))
+
+
+def test_a_verdict_says_whether_it_rests_on_one_seed():
+    """A claim of several parts holds by the weakest of them, and fails by the strongest of those that fail."""
+    words = "PC+S+F and iPC+S lose no"
+    shallow = "PC+S+F|VGG5: 60 60.1 60.2, iPC+S|VGG5: 60 60.1 60.2"
+
+    def judged(deep):
+        found = verdict(words, results(("depth", TOP1, f"{shallow}, {deep}")))
+        return as_table([found]).rows[0][1]
+
+    assert judged("PC+S+F|VGG10: 61 61.1 61.2, iPC+S|VGG10: 61 61.1 61.2") == "holds"
+    assert judged("PC+S+F|VGG10: 61 61.1 61.2, iPC+S|VGG10: 61") == "holds, by one seed"
+    assert judged("PC+S+F|VGG10: 50 50.1 50.2, iPC+S|VGG10: 61") == "does not hold"
+    assert judged("PC+S+F|VGG10: 61 61.1 61.2, iPC+S|VGG10: 50") == "does not hold, by one seed"
+    assert judged("PC+S+F|VGG10: 50 50.1 50.2, iPC+S|VGG10: 50") == "does not hold"
 
 
 def test_who_is_near_chance_cannot_fall_far():

@@ -1,10 +1,10 @@
 """The paper's statements, one line each, against the results at hand.
 
 A claim is a pure function of results: it *holds*, *does not hold*, or there is *not enough data*, always with the
-numbers. A difference is given with its interval of 95 % over seeds (Student's t), and one that the interval leaves open
-is not enough data either; a few seeds tell little about their own spread, so it is estimated from all rows of a column
-together. One seed has no interval, and is called that. A network whose runs all diverged counts as 0 % accurate. A
-claim that does not hold at a small scale is a finding about that scale, not a failure of anything.
+numbers. A difference is given with its interval of 95 % over seeds (Welch's t: each side has a spread of its own, for
+what breaks down spreads more than what learns), and one that the interval leaves open is not enough data either. One
+seed has no interval, and is called that. A network whose runs all diverged counts as 0 % accurate. A claim that does
+not hold at a small scale is a finding about that scale, not a failure of anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean, stdev
 from typing import Literal
 
 from deeppc.errors import RunError
@@ -37,11 +37,12 @@ TOP1, ENERGY, NORMS = ("cifar10.top1",), (f"cifar10.{DEEP}",), ("cifar10.strateg
 
 @dataclass(frozen=True)
 class Verdict:
-    """``numbers`` are what it rests on, with the scale that they come from."""
+    """``numbers`` are what it rests on, with the scale that they come from. ``alone``: one seed has decided."""
 
     claim: str
     answer: Answer
     numbers: str
+    alone: bool = False
 
 
 class Missing(Exception):  # noqa: N818 - no error: there is no such result yet
@@ -52,21 +53,22 @@ class Missing(Exception):  # noqa: N818 - no error: there is no such result yet
 class Number:
     """A mean over seeds with its standard error, and of how many degrees of freedom that is an estimate.
 
-    Both are 0 where no row of the column has more than one seed: ``alone``. So is what it is compared with, then.
+    One seed has neither: it is ``alone``. So is what it is compared with, then.
     """
 
     name: str
     mean: float
     error: float = 0.0
-    freedom: int = 0
+    freedom: float = 0.0
     alone: bool = False
 
     def __sub__(self, other: Number) -> Number:
         name, mean = f"{self.name} - {other.name}", self.mean - other.mean
         if self.alone or other.alone:
             return Number(name, mean, alone=True)
-        freedom = min((n.freedom for n in (self, other) if n.freedom), default=0)
-        return Number(name, mean, math.hypot(self.error, other.error), freedom)
+        error = math.hypot(self.error, other.error)
+        parts = [(n.error / error) ** 4 / n.freedom for n in (self, other) if n.error]  # Welch and Satterthwaite
+        return Number(name, mean, error, 1 / sum(parts) if parts else 0.0)
 
     @property
     def margin(self) -> float:
@@ -90,43 +92,36 @@ class Numbers:
     def __call__(self, row: str, column: str) -> Number:
         """Return the number at a place; :class:`Missing` if there is none."""
         entry, name = self._table.entry(row, column), f"{row} {column}"
-        if entry.values:
-            deviation, freedom = self._deviation(column)
-            return Number(name, fmean(entry.values), deviation / math.sqrt(len(entry.values)), freedom, not freedom)
+        if len(entry.values) == 1:
+            return Number(name, entry.values[0], alone=True)
+        if n := len(entry.values):
+            return Number(name, fmean(entry.values), stdev(entry.values) / math.sqrt(n), n - 1)
         if entry.diverged and self._table.name.endswith((".top1", ".strategies")):
             return Number(f"{name} (diverged)", 0.0)
         raise Missing(f"{self._recipe} has no {name}" + (" (diverged)" if entry.diverged else ""))
 
     def columns(self, *wanted: str) -> list[str]:
         """Return those of ``wanted`` for which any row has a number; :class:`Missing` if none."""
-        there = [column for column in wanted if any(values for values in self._values(column))]
+        there = [column for column in wanted if any(self._table.entry(row, column).values for row in self.rows)]
         if not there:
             raise Missing(f"{self._recipe} has none of {', '.join(wanted)}")
         return there
 
-    def _values(self, column: str) -> list[tuple[float, ...]]:
-        return [self._table.entry(row, column).values for row in self.rows]
-
-    def _deviation(self, column: str) -> tuple[float, int]:
-        """Sample standard deviation over seeds, pooled over the rows of a column, and its degrees of freedom."""
-        groups = [values for values in self._values(column) if len(values) > 1]
-        freedom = sum(len(values) - 1 for values in groups)
-        return (math.sqrt(sum((len(v) - 1) * variance(v) for v in groups) / freedom) if freedom else 0.0), freedom
-
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether something is so: None where the interval leaves it open."""
+    """Whether something is so: None where the interval leaves it open. ``alone``: one seed says it."""
 
     so: bool | None
     numbers: str
+    alone: bool = False
 
 
 def above(difference: Number, bound: float = 0.0) -> Finding:
     """Is the difference larger than ``bound``?"""
     distance = difference.mean - bound
     within = abs(distance) <= difference.margin
-    return Finding(None if within else distance > 0, str(difference))
+    return Finding(None if within else distance > 0, str(difference), difference.alone)
 
 
 def at_most(difference: Number, bound: float = 0.0) -> Finding:
@@ -150,7 +145,9 @@ def all_of(findings: Iterable[Finding]) -> Finding:
     parts = list(findings)
     answers = {part.so for part in parts}
     so = False if False in answers else None if None in answers else True
-    return Finding(so, "; ".join(part.numbers for part in parts))
+    deciding = [part for part in parts if part.so is so]  # of a claim that fails, those that fail
+    alone = all(part.alone for part in deciding) if so is False else any(part.alone for part in deciding)
+    return Finding(so, "; ".join(part.numbers for part in parts), alone)
 
 
 @dataclass(frozen=True)
@@ -181,7 +178,8 @@ def check(found: Mapping[str, Result]) -> list[Verdict]:
         answer: Answer = "not enough data" if finding.so is None else "holds" if finding.so else "does not hold"
         close = "; too close for these seeds" if finding.so is None else ""
         scale = result.scale if result is not None else ""
-        verdicts.append(Verdict(words, answer, f"{scale}: {finding.numbers}{close}"))
+        alone = finding.alone and finding.so is not None
+        verdicts.append(Verdict(words, answer, f"{scale}: {finding.numbers}{close}", alone))
     return verdicts
 
 
@@ -203,7 +201,8 @@ def gather(out: Path, scale: str | None = None) -> dict[str, Result]:
 
 
 def as_table(verdicts: Sequence[Verdict]) -> Table:
-    return Table(["claim", "", "numbers"], [[v.claim, v.answer, v.numbers] for v in verdicts])
+    rows = [[v.claim, v.answer + (", by one seed" if v.alone else ""), v.numbers] for v in verdicts]
+    return Table(["claim", "", "numbers"], rows)
 
 
 # The statements. Each is given its tables, which answer ``table(row, column)``.
