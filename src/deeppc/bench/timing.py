@@ -28,6 +28,7 @@ SPECS: dict[str, dict[str, float]] = {
     "pc+s+f, alpha=0": {"lr_x": 0.1, "alpha": 0.0},
     "pc+s+f": {"lr_x": 0.1, "alpha": 0.01},
     "pc+s+f, strides=1": {"lr_x": 0.1, "alpha": 0.01, "strides": 1},
+    "pc+s+f, tolerance=0.02": {"lr_x": 0.1, "alpha": 0.01, "tolerance": 0.02},
     "pc": {"lr_x": 0.1},
     "ipc+s, alpha=0": {"lr_x": 0.1, "alpha": 0.0},
     "ipc+s": {"lr_x": 0.1, "alpha": 0.01},

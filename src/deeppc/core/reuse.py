@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+ENOUGH = 2**16  # numbers, to estimate a sum by
 Term = tuple[float | Tensor, Tensor]  # a weight (a number, or a tensor of one) and what it weighs
 
 
@@ -40,21 +41,23 @@ def apart(x: Tensor, other: Tensor | None) -> Tensor:
     return x.clone() if other is not None and share_memory(x, other) else x
 
 
-def product(x: Tensor, y: Tensor) -> Tensor:
-    """The sum of ``x y``, which have one shape, estimated from :func:`some` of both.
+def products(x: Tensor, others: Sequence[Tensor]) -> list[Tensor]:
+    """The sums of ``x y`` for each of ``others``, which have the same shape, estimated from :func:`some` of all.
 
     In float64, as :func:`widest` has it: squares of small errors leave the range of float32.
     """
-    part, other = (some(z).to(widest(z)) for z in (x, y))
-    return (part * other).sum() * (x.numel() / max(1, part.numel()))
+    part, share = some(x).to(widest(x)), x.numel() / max(1, some(x).numel())
+    return [(part * (part if y is x else some(y).to(part.dtype))).sum() * share for y in others]
 
 
 def some(x: Tensor) -> Tensor:
-    """A few rows of large images (batch, channels, height, width), enough to know their size by; of all else all.
+    """A part of ``x``, enough to know its size by: of large images (batch, channels, height, width) a few rows; of
+    what is still large every second sample, or third, or so.
 
-    Even and odd ones: of every other row a strided convolution may make nothing.
+    Even and odd rows: of every other row a strided convolution may make nothing.
     """
-    return x[:, :, :: x.shape[2] // 4 | 1] if x.dim() == 4 and x.shape[2] >= 8 else x
+    x = x[:, :, :: x.shape[2] // 4 | 1] if x.dim() == 4 and x.shape[2] >= 8 else x
+    return x[:: max(1, x.numel() // ENOUGH)]
 
 
 def widened(x: Tensor) -> Tensor:

@@ -18,12 +18,19 @@ errors over those steps:
    error times a number. What the parents' own errors add is left out.
 
 What is left is bounded in docs/method.md, and falls with K.
+
+Nodes with few steps left may *rest*: take no stride at all. What their errors would do is then known from the schedule
+alone, but for the prediction's part, of the size ``lr alpha n |J|^2``. For without it the error is ``d_v``, along which
+``v`` falls back, and which pulls the parents along ``J^T d_v = d_p / lr``, where they are: each deviation is multiplied
+by a number.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,21 +42,55 @@ from deeppc.core.inference import Descent, PullBack
 from deeppc.core.state import Scale, State
 
 STEEP = 0.6  # of lr_x: above it the kinks of layers leave an error that more strides do not lower
+SLOPE = 5.0  # what |J|^2 amounts to in VGGs and ResNets with BatchNorm, untrained and trained; less without
 
 
-def enough(net: Graph, lr: float, alpha: float, T: int, tolerance: float) -> int | None:
-    """The fewest strides that leave about this relative error, or None: take all steps as they are.
+class Plan(NamedTuple):
+    """So many ``strides``, where more than ``rest`` steps are left."""
 
-    The errors of all hops add up along the way of the wave. In VGGs and ResNets, with and without norms, each is at
-    most ``lr (alpha n)^2 / 2K`` of the deviation at the spike, above a rate of 1/2 ``(lr alpha n)^2 / K``; and after it
-    1 / (1 - lr) as much.
+    strides: int
+    rest: int = 0
+
+
+def enough(net: Graph, lr: float, alpha: float, T: int, tolerance: float) -> Plan | None:
+    """The least work that leaves about this relative error, or None: take all steps as they are.
+
+    Half of it is for nodes that rest, each of which leaves ``SLOPE lr alpha n``. The errors of the others add up along
+    the way of the wave. In VGGs and ResNets, with and without norms, each is at most ``lr (alpha n)^2 / 2K`` of the
+    deviation at the spike, above a rate of 1/2 ``(lr alpha n)^2 / K``; and after it 1 / (1 - lr) as much.
     """
     left = [max(0, T - 1 - hop) for hop in range(net.L)]
-    wanted = sum((alpha * n) ** 2 for n in left) * lr * max(lr, 0.5) / (1 - lr) / tolerance
+    path = SLOPE * lr * alpha
+    rest = min(T, int(tolerance / 2 / path)) if 2 * path * T > tolerance else T
+    strided = [n for n in left if n > rest]
+    if not strided:
+        return Plan(0, rest)
+    wanted = sum((alpha * n) ** 2 for n in strided) * lr * max(lr, 0.5) / (1 - lr) / (tolerance - path * rest)
     if lr > STEEP or wanted >= sum(left):  # it may be infinite
         return None
     strides = max(1, math.ceil(wanted))
-    return strides if strides * net.L < sum(left) else None  # else they would cost no less
+    return Plan(strides, rest) if strides * len(strided) < sum(left) else None  # else they would cost no less
+
+
+@lru_cache(maxsize=64)
+def growth(lr: float, alpha: float, L: int, T: int, rest: int) -> list[float]:
+    """By hops from the output, what the deviation of a resting node is multiplied by after its spike.
+
+    By its own error, and by its successors' if they rest, too. In a chain of one number a layer, without predictions.
+    """
+
+    def settled(alpha: float) -> list[float]:
+        d = [1.0] + [0.0] * (L - 1)
+        for t in range(T):
+            eps = [(1.0 if t == h else alpha) * d[h] for h in range(L)]
+            d[1:] = [d[h] - lr * (eps[h] - eps[h - 1]) for h in range(1, L)]
+        return d
+
+    factors = [1.0] * L
+    for h, (still, moving) in enumerate(zip(settled(0.0), settled(alpha), strict=True)):
+        if 0 < h < T and T - 1 - h <= rest:
+            factors[h] = moving / still if T - h <= rest else (1 - lr * alpha) ** (T - 1 - h)
+    return factors
 
 
 def require_sound(net: Graph, energies: Mapping[str, Energy]) -> None:
@@ -61,22 +102,30 @@ def require_sound(net: Graph, energies: Mapping[str, Energy]) -> None:
 
 
 class Strides(Descent):
-    """SGD on the activities: ``T`` steps of a wave with precision 0 off the spike, and so many ``strides`` after it.
+    """SGD on the activities: ``T`` steps of a wave with precision 0 off the spike, and the strides of a plan after it.
 
-    Without strides it is the exact algorithm with ``alpha = 0``, on any graph.
+    With ``alpha = 0``, and nothing planned, it is the exact algorithm, on any graph.
     """
 
-    def __init__(self, state: State, lr: float, alpha: float, T: int, strides: int) -> None:
+    def __init__(self, state: State, lr: float, alpha: float, T: int, plan: Plan) -> None:
         net = state.net
         self._front = T
-        self._left = {v: max(0, T - 1 - net.arrival[v]) / max(1, strides) for v in net.nodes}  # steps in each stride
+        left = {v: max(0, T - 1 - net.arrival[v]) for v in net.nodes}
+        self._left = {v: n / max(1, plan.strides) if n > plan.rest else 0.0 for v, n in left.items()}  # in each stride
         self._sent: list[reuse.Term] = []  # what the successors of the node whose turn it is have sent
+        grown = growth(lr, alpha, net.L, T, plan.rest)
         still = {*net.inputs, *net.outputs}
 
         def send(v: str, t: int) -> float:
             return float(t == net.arrival[v]) if t < T else alpha * self._left[v]
 
-        super().__init__(state, lr, 0.0, False, send, lambda v, t: float(v not in still))
+        def receive(v: str, t: int) -> float:
+            """Of its own spike, as much as makes it fall back to (1 - lr) times its growth."""
+            if v in still or t != net.arrival[v]:
+                return float(v not in still)
+            return 1 + (1 - lr) / lr * (1 - grown[net.arrival[v]])
+
+        super().__init__(state, lr, 0.0, False, send, receive)
 
     def turns(self, steps: int) -> list[tuple[int, str]]:
         """Only those of nodes that send, and of their parents, which they move: as many as there are nodes.
@@ -126,9 +175,10 @@ class Strides(Descent):
     def _sizes(self, v: str, eps: Tensor, parents: list[str], pulls: list[Tensor | None]) -> tuple[Scale, Scale]:
         """``<force of the successors, eps> / |eps|^2`` and ``|J^T eps|^2 / |eps|^2``, over the whole batch."""
         adds = self.state.adds(v)
-        sent = [weight * reuse.product(eps, x) for weight, x in self._sent]
-        pulled = [reuse.product(pull, pull) for pull in pulls if pull is not None and not adds]
-        products = self.state.total(torch.stack([reuse.product(eps, eps), *sent, *pulled]))
+        own, *found = reuse.products(eps, [eps, *(x for _, x in self._sent)])
+        sent = [weight * product for (weight, _), product in zip(self._sent, found, strict=True)]
+        pulled = [reuse.products(pull, [pull])[0] for pull in pulls if pull is not None and not adds]
+        products = self.state.total(torch.stack([own, *sent, *pulled]))
         parts = (products / products[0]).nan_to_num(0.0, 0.0, 0.0).to(eps.dtype)  # 0 where there is no error
         share, slope = parts[1 : len(sent) + 1].sum(), parts[len(sent) + 1 :].sum()
         if adds:  # its parents are pulled by the error itself

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deeppc.core.graph import Graph
     from deeppc.core.inference import Descent
     from deeppc.core.state import State
+    from deeppc.core.strides import Plan
     from deeppc.core.wave import Wave
 
 WITH_F = {"forward": True}
@@ -68,7 +69,7 @@ class PC(Inferring):
     )
     tolerance: float | None = option(
         None,
-        "With +s, take as few strides as leave each layer's gradient a relative error of about this much. None: exact.",
+        "With +s, spare all work whose lack leaves each layer's gradient about this relative error. None: exact.",
         above=0,
         most=1,
         needs=WITH_S,
@@ -95,34 +96,35 @@ class PC(Inferring):
         return known if from_start else replace(known, behind=1.0)  # weights learn through the relaxed state
 
     def steps(self, net: Graph) -> int:
-        return self.horizon(net) + (self._strides(net) or 0)
+        plan = self._plan(net)
+        return self.horizon(net) + (plan.strides if plan is not None else 0)
 
-    def _strides(self, net: Graph) -> int | None:
-        """How many strides to take; None: all steps as they are."""
-        from deeppc.core.strides import enough
+    def _plan(self, net: Graph) -> Plan | None:
+        """What strides to take; None: all steps as they are."""
+        from deeppc.core.strides import Plan, enough
 
-        if self.tolerance is None:
-            return self.strides
-        return enough(net, self.lr_x, self.alpha, self.horizon(net), self.tolerance)
+        if self.tolerance is not None:
+            return enough(net, self.lr_x, self.alpha, self.horizon(net), self.tolerance)
+        return Plan(self.strides) if self.strides is not None else None
 
     def require_fit(self, net: Graph, energies: Mapping[str, Energy]) -> None:
         from deeppc.core.strides import require_sound
 
         super().require_fit(net, energies)
-        if self._strides(net) is not None:
+        if self._plan(net) is not None:
             require_sound(net, energies)
         if self.free_steps and not all(energy.canonical for energy in energies.values()):
             raise ValueError("free_steps needs energies that depend on x - mu alone: leave it out, or the energy")
 
     def descent(self, state: State) -> Descent:
-        from deeppc.core.strides import Strides
+        from deeppc.core.strides import Plan, Strides
 
-        strides = self._strides(state.net)
-        if strides is None:
-            if not self._only_spikes():
-                return super().descent(state)
-            strides = 0
-        return Strides(state, self.lr_x, self.alpha, self.horizon(state.net), strides)
+        plan = self._plan(state.net)
+        if plan is None and self._only_spikes():
+            plan = Plan(strides=0)
+        if plan is None:
+            return super().descent(state)
+        return Strides(state, self.lr_x, self.alpha, self.horizon(state.net), plan)
 
     def _only_spikes(self) -> bool:
         """Whether nodes move at their spike and their successors', and never else."""
