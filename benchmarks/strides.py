@@ -1,11 +1,11 @@
 """How many strides does it take, and what do they cost? The error of one, of two, and of a tolerance of 2 %.
 
-    nice python benchmarks/strides.py [--rates 0.1,0.2,0.5] [--alpha 0.01] [--data-dir data]
+    nice python benchmarks/strides.py [--rates 0.1,0.2,0.5] [--alpha 0.01] [--width 0.0625] [--data-dir data]
 
 The largest relative error of any layer's gradient of pc+s+f in strides, against the same in all its steps: float64,
-ReLU, width 0.0625, 8 images of CIFAR-10, T = L; with alpha ignored, in one stride, in two, and with the tolerance.
+ReLU, 8 images of CIFAR-10, T = L; with alpha ignored, in one stride, in two, and with the tolerance.
 Untrained, and trained by 60 batches of 32 images with bp (AdamW, ``lr_w`` 0.001). Last the multiply-adds of a step in
-float32 relative to bp's, but with alpha ignored. One thread.
+float32 relative to bp's, of the latter three. One thread.
 """
 
 import argparse
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--models", default="vgg5,vgg7,vgg10,resnet10,resnet18")
     parser.add_argument("--rates", default="0.1,0.2,0.5")
     parser.add_argument("--alpha", type=float, default=0.01)
+    parser.add_argument("--width", type=float, default=0.0625)
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -44,7 +45,7 @@ def main() -> None:
     for name in given.models.split(","):
         for norm in ("none", "bf"):
             torch.manual_seed(0)
-            nets = {"untrained": build(name, width=0.0625, norm=norm, activation="relu")}
+            nets = {"untrained": build(name, width=given.width, norm=norm, activation="relu")}
             order = torch.randperm(len(data.train))[: 32 * 61].split(32)
             batches = [((data.train.images[i] / 255 - mean) / std, data.train.labels[i]) for i in order]
             nets["trained"] = copy.deepcopy(nets["untrained"])

@@ -8,11 +8,12 @@ identity returns the very error that it was given, ``expand`` repeats one number
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 import torch
 from torch import Tensor
 
-ENOUGH = 2**16  # numbers, to estimate a sum by
+ENOUGH = 2**9  # numbers of an image, to estimate a sum by
 Term = tuple[float | Tensor, Tensor]  # a weight (a number, or a tensor of one) and what it weighs
 
 
@@ -51,13 +52,15 @@ def products(x: Tensor, others: Sequence[Tensor]) -> list[Tensor]:
 
 
 def some(x: Tensor) -> Tensor:
-    """A part of ``x``, enough to know its size by: of large images (batch, channels, height, width) a few rows; of
-    what is still large every second sample, or third, or so.
+    """Of images (batch, channels, height, width) some rows and channels of each, enough to know their size by; of all
+    else all, which may be nothing but zeros in most places.
 
     Even and odd rows: of every other row a strided convolution may make nothing.
     """
-    x = x[:, :, :: x.shape[2] // 4 | 1] if x.dim() == 4 and x.shape[2] >= 8 else x
-    return x[:: max(1, x.numel() // ENOUGH)]
+    if x.dim() != 4:
+        return x
+    x = x[:, :, :: x.shape[2] // 4 | 1] if x.shape[2] >= 8 else x
+    return x[:, :: max(1, prod(x.shape[1:]) // ENOUGH)]
 
 
 def widened(x: Tensor) -> Tensor:

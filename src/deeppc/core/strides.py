@@ -21,8 +21,8 @@ What is left is bounded in docs/method.md, and falls with K.
 
 Nodes with few steps left may *rest*: take no stride at all. What their errors would do is then known from the schedule
 alone, but for the prediction's part, of the size ``lr alpha n |J|^2``. For without it the error is ``d_v``, along which
-``v`` falls back, and which pulls the parents along ``J^T d_v = d_p / lr``, where they are: each deviation is multiplied
-by a number.
+``v`` falls back, and which pulls the parents along ``J^T d_v``, where the wave has moved them: each deviation is
+multiplied by a number.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from deeppc.core.inference import Descent, PullBack
 from deeppc.core.state import Scale, State
 
 STEEP = 0.6  # of lr_x: above it the kinks of layers leave an error that more strides do not lower
-SLOPE = 5.0  # what |J|^2 amounts to in VGGs and ResNets with BatchNorm, untrained and trained; less without
+SLOPE = 4.5  # what |J|^2 amounts to in VGGs and ResNets with BatchNorm, untrained and trained; less without
 
 
 class Plan(NamedTuple):
@@ -52,53 +52,67 @@ class Plan(NamedTuple):
     rest: int = 0
 
 
-def enough(net: Graph, lr: float, alpha: float, T: int, tolerance: float) -> Plan | None:
+@lru_cache(maxsize=64)
+def enough(L: int, lr: float, alpha: float, T: int, tolerance: float) -> Plan | None:
     """The least work that leaves about this relative error, or None: take all steps as they are.
 
-    Half of it is for nodes that rest, each of which leaves ``SLOPE lr alpha n``. The errors of the others add up along
-    the way of the wave. In VGGs and ResNets, with and without norms, each is at most ``lr (alpha n)^2 / 2K`` of the
-    deviation at the spike, above a rate of 1/2 ``(lr alpha n)^2 / K``; and after it 1 / (1 - lr) as much.
+    A node that rests leaves ``SLOPE lr alpha (n - 1 + 1 / (1 - lr))``, which may be half of the tolerance. The errors
+    of the others add up along the way of the wave. In VGGs and ResNets, with and without norms, each is at most
+    ``lr (alpha n)^2 / 2K`` of the deviation at the spike, above a rate of 1/2 ``(lr alpha n)^2 / K``; and after it
+    1 / (1 - lr) as much.
     """
-    left = [max(0, T - 1 - hop) for hop in range(net.L)]
-    path = SLOPE * lr * alpha
-    rest = min(T, int(tolerance / 2 / path)) if 2 * path * T > tolerance else T
-    strided = [n for n in left if n > rest]
-    if not strided:
-        return Plan(0, rest)
-    wanted = sum((alpha * n) ** 2 for n in strided) * lr * max(lr, 0.5) / (1 - lr) / (tolerance - path * rest)
-    if lr > STEEP or wanted >= sum(left):  # it may be infinite
+    left = [max(0, T - 1 - hop) for hop in range(L)]
+    best, least = None, sum(left)
+    if not least or not alpha or lr > STEEP:
         return None
-    strides = max(1, math.ceil(wanted))
-    return Plan(strides, rest) if strides * len(strided) < sum(left) else None  # else they would cost no less
+    for rest in sorted({0, *left}):
+        spared = tolerance - SLOPE * lr * alpha * (rest - 1 + 1 / (1 - lr) if rest else 0)
+        strided = [n for n in left if n > rest]
+        if spared < tolerance / 2:
+            break
+        if not strided:
+            return Plan(0, rest)
+        wanted = sum((alpha * n) ** 2 for n in strided) * lr * max(lr, 0.5) / (1 - lr) / spared
+        if wanted < least:  # it may be infinite
+            strides = max(1, math.ceil(wanted))
+            if strides * len(strided) < least:
+                best, least = Plan(strides, rest), strides * len(strided)
+    return best
 
 
 @lru_cache(maxsize=64)
-def growth(lr: float, alpha: float, L: int, T: int, rest: int) -> list[float]:
+def growth(lr: float, alpha: float, L: int, T: int, rest: int) -> tuple[float, ...]:
     """By hops from the output, what the deviation of a resting node is multiplied by after its spike.
 
-    By its own error, and by its successors' if they rest, too. In a chain of one number a layer, without predictions.
+    By its own error, and by its successors' if they rest, too. In a chain of one number a layer, in units of
+    ``lr ** h``, without predictions.
     """
+    if not rest or not alpha:
+        return (1.0,) * L
+    d = [1.0] + [0.0] * (L - 1)
+    for t in range(T):
+        eps = [(1.0 if t == h else alpha) * d[h] for h in range(L)]
+        d[1:] = [d[h] - lr * eps[h] + eps[h - 1] for h in range(1, L)]
 
-    def settled(alpha: float) -> list[float]:
-        d = [1.0] + [0.0] * (L - 1)
-        for t in range(T):
-            eps = [(1.0 if t == h else alpha) * d[h] for h in range(L)]
-            d[1:] = [d[h] - lr * (eps[h] - eps[h - 1]) for h in range(1, L)]
-        return d
+    def factor(h: int) -> float:
+        left = T - 1 - h
+        if not 0 < h < T or left > rest:
+            return 1.0
+        return d[h] / (1 - lr) if left < rest else (1 - lr * alpha) ** left
 
-    factors = [1.0] * L
-    for h, (still, moving) in enumerate(zip(settled(0.0), settled(alpha), strict=True)):
-        if 0 < h < T and T - 1 - h <= rest:
-            factors[h] = moving / still if T - h <= rest else (1 - lr * alpha) ** (T - 1 - h)
-    return factors
+    return tuple(map(factor, range(L)))
 
 
 def require_sound(net: Graph, energies: Mapping[str, Energy]) -> None:
     """Raise ``ValueError`` for networks that strides are not sound for."""
     if any(net.hops[v] != net.arrival[v] for v in net.nodes):
-        raise ValueError("strides need a balanced graph, where energy comes down all paths at once: net.balance()")
+        raise ValueError(
+            "strides (and tolerance) need a balanced graph, where energy comes down all paths at once: net.balance()"
+        )
     if not all(energy.canonical if v in net.outputs else energy.plain for v, energy in energies.items()):
-        raise ValueError("strides need hidden nodes of precision 1 and outputs with a target: leave strides out")
+        raise ValueError(
+            "strides (and tolerance) need hidden nodes of precision 1 and outputs with a target: leave them out"
+        )
 
 
 class Strides(Descent):

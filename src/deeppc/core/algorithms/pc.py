@@ -69,7 +69,7 @@ class PC(Inferring):
     )
     tolerance: float | None = option(
         None,
-        "With +s, spare all work whose lack leaves each layer's gradient about this relative error. None: exact.",
+        "With +s, leave out work as long as each layer's gradient keeps about this relative error. None: exact.",
         above=0,
         most=1,
         needs=WITH_S,
@@ -104,7 +104,7 @@ class PC(Inferring):
         from deeppc.core.strides import Plan, enough
 
         if self.tolerance is not None:
-            return enough(net, self.lr_x, self.alpha, self.horizon(net), self.tolerance)
+            return enough(net.L, self.lr_x, self.alpha, self.horizon(net), self.tolerance)
         return Plan(self.strides) if self.strides is not None else None
 
     def require_fit(self, net: Graph, energies: Mapping[str, Energy]) -> None:
