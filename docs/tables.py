@@ -96,9 +96,9 @@ def verdicts() -> str:
         found[name] = Result(name, "workstation", len(runs), sum(run.over for run in runs), made)
     decided = sorted(claims.check(found), key=lambda verdict: verdict.answer == "not enough data")
     rows = []
-    for v in decided:
-        alone = ", by one seed" if v.alone else ""
-        rows.append([v.claim, f"**{v.answer}**{alone}", v.numbers.removeprefix("workstation: ")])
+    for claim, answer, numbers in claims.as_table(decided).rows:
+        verdict, *by = answer.split(",")
+        rows.append([claim, ",".join([f"**{verdict}**", *by]), numbers.removeprefix("workstation: ")])
     return Table(["claim", "", "numbers"], rows).markdown()
 
 

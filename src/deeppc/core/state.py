@@ -287,7 +287,7 @@ class State:
     def _extent(self, v: str) -> tuple[Tensor, ...]:
         """``sum |d|``, ``sum |x d|`` and ``sum d^2`` over the whole batch, the latter with ``d`` in parts of the first.
 
-        So squares of small deviations do not underflow. Of large tensors :func:`reuse.some` is looked at.
+        So squares of small deviations do not underflow. Of images :func:`reuse.some` is looked at.
         """
         if v not in self._extents:
             x, d = reuse.some(self.mu0[v]), reuse.some(self.d[v])
