@@ -68,14 +68,14 @@ def gain() -> str:
     return tables("gain")["cifar10.top1"].table().markdown()
 
 
-def cosines() -> str:
-    return replace(tables("gain")["cifar10.cosine"], digits=3).table().markdown()
+def cosines(recipe: str) -> str:
+    return replace(tables(recipe)["cifar10.cosine"], digits=3).table().markdown()
 
 
-def behind() -> str:
-    """What each cell of the gain recipe lacks to backprop in the same network, with its interval over seeds."""
-    table = tables("gain")["cifar10.top1"]
-    numbers, rows = claims.Numbers("gain", table), []
+def behind(recipe: str) -> str:
+    """What each cell of a recipe lacks to backprop in the same network, with its interval over seeds."""
+    table = tables(recipe)["cifar10.top1"]
+    numbers, rows = claims.Numbers(recipe, table), []
     for (row, column), entry in table.entries.items():
         if entry.values and row != "BP":
             gap = numbers("BP", column.partition(" ")[0]) - numbers(row, column)
@@ -162,8 +162,10 @@ MAKERS: dict[str, Callable[[], str]] = {
     "deep": deep,
     "control": control,
     "gain": gain,
-    "cosines": cosines,
-    "behind": behind,
+    "cosines": lambda: cosines("gain"),
+    "behind": lambda: behind("gain"),
+    "deepcosines": lambda: cosines("deep"),
+    "deepbehind": lambda: behind("deep"),
 }
 
 
@@ -175,6 +177,7 @@ def filled(page: str) -> str:
 # By recipe: the figures that the pages show, and what they are called there.
 FIGURES = {
     "accuracy": {"accuracy-cifar10-work": "workstation-work"},
+    "deep": {"deep": "deep"},
     "gain": {"gain-cosine-vgg10": "gain-cosine-vgg10"},
     "rivals": {"rivals": "rivals-work"},
 }

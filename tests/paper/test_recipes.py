@@ -14,6 +14,8 @@ from markupsafe import escape
 from safetensors.torch import load_file
 
 from deeppc.bench import steps as bench
+from deeppc.paper.figures import by_levels
+from deeppc.paper.matrix import Entry, Matrix
 from deeppc.paper.recipe import NAMES, find
 from deeppc.paper.run import plan, render, run
 from deeppc.paper.scales import scale_for
@@ -98,6 +100,13 @@ def accuracies_are_those_of_the_runs(planned, content):
         for record in place.finished:
             result = json.loads((record.folder / "result.json").read_text())
             assert found[place.cell.row, place.cell.column] == [100 * result["test_accuracy"]]
+
+
+def the_worst_layer_is_reported(planned, content):
+    accuracies_are_those_of_the_runs(planned, {"tables": content["tables"][:1]})
+    for place in (place for place in planned.evidence().places if place.finished):
+        lowest = min(place.finished[0].metrics()[-1]["bp_cosine"].values())
+        assert values(content["tables"][1])[place.at] == [lowest]
 
 
 def the_better_of_with_and_without_bf_is_chosen_on_held_out_images(planned, content):
@@ -217,7 +226,7 @@ def each_gets_what_its_name_says(planned, content):
 CHECKS = {
     "control": each_gets_what_its_name_says,
     "rivals": every_rival_is_measured_and_said_something_of,
-    "deep": accuracies_are_those_of_the_runs,
+    "deep": the_worst_layer_is_reported,
     "gain": variants_differ_in_what_their_names_say,
     "accuracy": the_better_of_with_and_without_bf_is_chosen_on_held_out_images,
     "depth": accuracies_are_those_of_the_runs,
@@ -257,3 +266,15 @@ def test_an_empty_result_can_be_shown(name, tmp_path, trained):
     if planned.cells:
         assert f"0 of {len(planned.cells) * len(planned.scale.seeds)} runs are there" in page
     assert trained == []
+
+
+def test_the_figure_by_levels_shows_means_where_networks_are_as_deep():
+    entries = {("BP", "A"): Entry((50.0, 52.0)), ("BP", "B"): Entry((49.0,)), ("PC", "A"): Entry(())}
+    axes = by_levels(Matrix("", "", entries), {"A": 18, "B": 130}, (18, "here"), title="").axes[0]
+    (line,) = (bars.lines[0] for bars in axes.containers)  # PC has no result
+    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([18, 130], [51.0, 49.0])
+    (whisker,) = (segment for segment in axes.collections[0].get_segments() if len(segment))
+    assert whisker[:, 1].tolist() == pytest.approx([51 - 2**0.5, 51 + 2**0.5])  # one seed has no deviation
+    low, high = axes.get_ylim()
+    assert high - low >= 10 - 1e-9  # two points look like little
+    assert not by_levels(Matrix("", "", {}), {"A": 18}, (18, "here"), title="").axes

@@ -25,6 +25,7 @@ from deeppc.report.tables import number
 NOTHING_YET = "No run has finished yet."
 HOLLOW: dict[str, Any] = {"marker": "D", "markerfacecolor": "none", "markersize": 5, "linestyle": "none"}
 MARKS = ("o", "^", "s")
+LEAST = 10.0  # points of accuracy that an axis spans: what is less shall look so
 STROKES = ("-", (0, (4, 2)), ":")
 
 
@@ -98,6 +99,41 @@ def slopes(matrix: Matrix, kinds: Mapping[str, Sequence[str]], *, title: str) ->
             axes.text(0.5, 0.5, "no numbers", color=GREY, ha="center", transform=axes.transAxes)
         plots.label_ends(axes, ends)
     panels[0].set_ylabel("test accuracy, %")
+    return figure
+
+
+@plots.styled()
+def by_levels(matrix: Matrix, levels: Mapping[str, int], mark: tuple[int, str], *, title: str) -> Figure:
+    """Draw accuracy by depth, a line for each row over the columns that ``levels`` has, on a scale by logarithms.
+
+    ``mark``: a depth, and the words that stand beside the line drawn there.
+    """
+    found = {
+        row: [(levels[c], e) for c in levels if (row, c) in matrix.entries and (e := matrix.entry(row, c)).values]
+        for row in matrix.rows
+    }
+    if not any(found.values()):
+        return plots.sheet(title, empty=NOTHING_YET)
+    figure = plots.sheet(title, "mean of seeds, and deviation where there are several")
+    axes = figure.subplots()
+    ends = []
+    for i, (row, line) in enumerate(found.items()):
+        if line:
+            x, y = [depth for depth, _ in line], [_ours(entry) for _, entry in line]
+            spread = [math.nan if entry.deviation is None else entry.deviation for _, entry in line]
+            axes.errorbar(x, y, spread, color=hue(i), marker="o", capsize=3, linewidth=1.6)
+            ends.append((row, hue(i), float(x[-1]), y[-1]))
+    axes.set_xscale("log")
+    axes.set_xticks(list(levels.values()), [str(depth) for depth in levels.values()])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("levels")
+    axes.set_ylabel("test accuracy, %")
+    low, high = axes.get_ylim()
+    air = max(0.0, (LEAST - (high - low)) / 2)
+    axes.set_ylim(low - air, high + air)
+    axes.axvline(mark[0], color=GREY, linewidth=1.2, linestyle="--", zorder=1)
+    plots.write(axes, mark[1], mark[0], 0.04, dx=5, xycoords=axes.get_xaxis_transform(), color=GREY)
+    plots.label_ends(axes, ends)
     return figure
 
 

@@ -230,6 +230,13 @@ def accuracies(evidence: Evidence, dataset: str, metric: str, paper: Values, tit
     return Matrix(f"{dataset}.{metric}", f"{title}, {METRICS[metric][0]}, %: {evidence.trained_on(dataset)}", entries)
 
 
+def lowest_cosines(evidence: Evidence, dataset: str) -> Matrix:
+    """Return rows x columns of how far the worst layer's update is from backprop's at the end of the training."""
+    places = evidence.of(dataset)
+    entries = {place.at: place.entry(min(found.values()) for found in place.cosines()) for place in places}
+    return Matrix(f"{dataset}.cosine", "Lowest cosine of a layer's update with backprop's, last epoch", entries)
+
+
 def best_of(places: Iterable[Place], short: Callable[[str], str]) -> dict[tuple[str, str], Place]:
     """Return for each row and column, shortened, the place whose runs did best.
 

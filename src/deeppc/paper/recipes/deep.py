@@ -13,8 +13,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from deeppc.paper.hyper import LEVELS
 from deeppc.paper.matrix import Matrix
-from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, accuracies, cell
+from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, accuracies, cell, lowest_cosines
 from deeppc.paper.scales import Scale
 
 COMMON: dict[str, Any] = {"norm": "bf", "activation": "relu", "lr_w": 1e-3, "weight_decay": 1e-4, "T": None}
@@ -33,16 +34,17 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def tables(evidence: Evidence) -> list[Matrix]:
-    return [accuracies(evidence, "cifar10", "top1", {}, "Test accuracy by depth")]
+    return [accuracies(evidence, "cifar10", "top1", {}, "Test accuracy by depth"), lowest_cosines(evidence, "cifar10")]
 
 
 def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
-    from deeppc.paper.figures import slopes
+    from deeppc.paper.figures import by_levels
 
-    (table,) = made
+    levels = {net: LEVELS[net.lower()] for net in NETS if net in made[0].columns}
+    mark = (18, "the paper's deepest")
+    draw = partial(by_levels, made[0], levels, mark, title="Accuracy by depth, to 130 levels")
     caption = "Test accuracy by levels, a line for each algorithm. The paper's deepest networks have 18."
-    kinds = {"with the gain": [net for net in NETS if net in table.columns]}
-    return [Plot("deep", partial(slopes, table, kinds, title="Accuracy by depth, to 130 levels"), caption)]
+    return [Plot("deep", draw, caption)]
 
 
 RECIPE = Recipe(

@@ -22,7 +22,7 @@ from typing import Any
 
 from deeppc.paper.hyper import LEVELS
 from deeppc.paper.matrix import Matrix
-from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, accuracies, cell, dot_plots
+from deeppc.paper.recipe import Cell, Evidence, Plot, Recipe, accuracies, cell, dot_plots, lowest_cosines
 from deeppc.paper.scales import Scale
 
 COMMON: dict[str, Any] = {"norm": "bf", "activation": "relu", "lr_w": 1e-3, "weight_decay": 1e-4, "T": None}
@@ -67,13 +67,7 @@ def _variants(net: str) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
 
 
 def tables(evidence: Evidence) -> list[Matrix]:
-    return [accuracies(evidence, "cifar10", "top1", {}, "Test accuracy"), _cosines(evidence)]
-
-
-def _cosines(evidence: Evidence) -> Matrix:
-    """How far the worst layer's update is from backprop's at the end of the training."""
-    entries = {place.at: place.entry(min(found.values()) for found in place.cosines()) for place in evidence.places}
-    return Matrix("cifar10.cosine", "Lowest cosine of a layer's update with backprop's, last epoch", entries)
+    return [accuracies(evidence, "cifar10", "top1", {}, "Test accuracy"), lowest_cosines(evidence, "cifar10")]
 
 
 def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
