@@ -6,25 +6,28 @@ A page marks where a table goes by ``<!-- records: NAME -->`` and ``<!-- end of 
 tests/test_docs.py sees to it that pages and records agree.
 """
 
+import json
 import math
 import re
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from deeppc import presets
 from deeppc.files import write_text
 from deeppc.paper import claims
 from deeppc.paper.figures import energies, last_cosines
 from deeppc.paper.hyper import LEVELS
-from deeppc.paper.matrix import Matrix
+from deeppc.paper.matrix import Entry, Matrix
 from deeppc.paper.results import Result
 from deeppc.paper.run import Plan, plan
 from deeppc.paper.scales import MAIN
 from deeppc.report import plots
 from deeppc.report.records import Metrics, energy_shares
 from deeppc.report.tables import UNKNOWN, Table
+from deeppc.runs.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", *(f"docs/results/{name}.md" for name in ("workstation", "claims", "deep", "gain", "rivals")))
@@ -83,6 +86,27 @@ def behind(recipe: str) -> str:
             interval = "one seed" if gap.alone else f"{low:+.1f} to {high:+.1f}"
             rows.append([row, column, f"{gap.mean:+.1f}", interval])
     return Table(["", "", "points behind BP", "95 % interval"], rows).markdown()
+
+
+def cost(recipe: str) -> str:
+    """How many minutes each training of a recipe took, and where and by which commits they were made."""
+    places = [place for place in planned(recipe).evidence().of("cifar10") if place.finished]
+    minutes = {place.at: [seconds / 60 for seconds in place.values("seconds")] for place in places}
+    entries = {(row, net.removesuffix(" BF")): Entry((fmean(found),)) for (row, net), found in minutes.items()}
+    runs = sorted(
+        (json.loads(RunFolder(run.folder).manifest_path.read_text()) for place in places for run in place.finished),
+        key=lambda manifest: manifest["started"],
+    )
+    days = dict.fromkeys(manifest["started"][:10] for manifest in (runs[0], runs[-1]))
+    commits = dict.fromkeys(manifest["git"]["commit"][:7] for manifest in runs)
+    processors = sorted({manifest["machine"]["processor"] for manifest in runs})
+    hours = sum(map(sum, minutes.values())) / 60
+    words = (
+        f"{len(runs)} trainings, {hours:.1f} hours of one core in sum, {' to '.join(days)}, "
+        f"torch {' and '.join(dict.fromkeys(m['versions']['torch'] for m in runs))}, on {', '.join(processors)}. "
+        f"Commits: {', '.join(commits)}."
+    )
+    return f"{replace(there(Matrix('', '', entries)), digits=0).table().markdown()}\n{words}\n"
 
 
 def verdicts() -> str:
@@ -164,6 +188,10 @@ MAKERS: dict[str, Callable[[], str]] = {
     "gain": gain,
     "cosines": lambda: cosines("gain"),
     "behind": lambda: behind("gain"),
+    "cost": lambda: cost("accuracy"),
+    "deepcost": lambda: cost("deep"),
+    "gaincost": lambda: cost("gain"),
+    "rivalscost": lambda: cost("rivals"),
     "deepcosines": lambda: cosines("deep"),
     "deepbehind": lambda: behind("deep"),
 }
