@@ -147,6 +147,12 @@ def test_a_custom_schedule_is_in_the_name():
     assert str(PC(schedule=mine)) == "pc[schedule=mine]"
 
 
+def test_strides_bring_the_wave_no_further():
+    algorithm = Algorithm.parse("pc+s+f", T=2, lr_x=0.1, alpha=0.01, strides=3)
+    with pytest.warns(UntaughtWarning, match="^Nodes 1 learnt nothing.* in 2 inference steps.*4 levels"):
+        algorithm.gradients(net(levels=4), X, Y)
+
+
 @pytest.mark.parametrize(
     ("spec", "T", "levels"), [("pc", 2, "1"), ("pc", 1, "1, 2"), ("ipc", 3, "1"), ("ipc", 1, "1, 2, 3")]
 )

@@ -88,9 +88,13 @@ class Algorithm(ABC):
     def run(self, batch: Batch) -> None:
         """Fill ``.grad`` by ``batch.learn``. Called without autograd's recording, which predictions switch on."""
 
-    def steps(self, net: Graph) -> int:
-        """The number of inference steps on ``net``; 0 for a family without inference."""
+    def horizon(self, net: Graph) -> int:
+        """The number of inference steps that the wave of energy has on ``net``; 0 for a family without inference."""
         return 0
+
+    def steps(self, net: Graph) -> int:
+        """The number of all inference steps: as many, or more."""
+        return self.horizon(net)
 
     @staticmethod
     def parse(spec: str, **options: Any) -> Algorithm:
@@ -212,8 +216,8 @@ class Algorithm(ABC):
         with torch.no_grad():
             self.run(batch)
             result = batch.result()
-        if steps := self.steps(net):
-            batch.warn_of_untaught(steps)
+        if horizon := self.horizon(net):
+            batch.warn_of_untaught(horizon)
         return result
 
 

@@ -33,9 +33,6 @@ class Stepping(Algorithm):
 
     T: int | None = option(None, "Inference steps for each batch (paper: T). None: the network's L levels.", least=1)
 
-    def steps(self, net: Graph) -> int:
-        return self.horizon(net)
-
     def horizon(self, net: Graph) -> int:
         """``T``, or as many steps as the wave needs."""
         return self.T or net.L

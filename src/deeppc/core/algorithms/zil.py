@@ -37,7 +37,7 @@ class ZIL(Algorithm):
     family: ClassVar[str] = "zil"
     searched: ClassVar[Mapping[str, str]] = BP.searched
 
-    def steps(self, net: Graph) -> int:
+    def horizon(self, net: Graph) -> int:
         return net.L
 
     def run(self, batch: Batch) -> None:
