@@ -370,6 +370,30 @@ def test_what_does_not_fit_is_said():
         Gaussian(-1.0)
     with pytest.raises(ValueError, match="energies name 'h'"):
         Graph({"a": (nn.Linear(1, 1), "input")}, energies={"h": Gaussian()})
+    net = chain()
+    net.energies["out"] = CrossEntropy()
+    with pytest.raises(ValueError, match="energies name 'out': the nodes are 1, 2"):
+        PC().gradients(net, inputs["left"], targets["late"])
+
+
+@pytest.mark.parametrize("spec", ["bp", "pc", "pc+s+f", "zil", "fa", "dfa", "tp", "epc", "hpc"])
+def test_an_output_may_be_one_number_for_each_sample(spec):
+    """(batch,), as ``squeeze(1)`` makes it, is what (batch, 1) is; so are targets."""
+    torch.manual_seed(0)
+    hidden, last = nn.Sequential(nn.Linear(4, 5), nn.Tanh()), nn.Linear(5, 1)
+    x, y = torch.randn(6, 4), torch.randn(6)
+    weights, found = [*hidden.parameters(), *last.parameters()], []
+    for form in (nn.Identity(), nn.Flatten(0)):
+        for targets in (y, y.unsqueeze(1)):
+            result = Algorithm.parse(spec).gradients(Chain(hidden, nn.Sequential(last, form)), x, targets)
+            assert float(result.loss) == pytest.approx(
+                0.5 * float((last(hidden(x))[:, 0].detach() - y).square().mean())
+            )
+            found.append([weight.grad for weight in weights])
+            for weight in weights:
+                weight.grad = None
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0])
 
 
 # Anything clamped

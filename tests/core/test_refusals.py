@@ -147,6 +147,25 @@ def test_a_custom_schedule_is_in_the_name():
     assert str(PC(schedule=mine)) == "pc[schedule=mine]"
 
 
+def test_an_optimiser_of_another_network_is_refused():
+    graph = net(levels=2)
+    other = torch.optim.SGD(net(levels=2).parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"no weight of this network: make it of net.parameters\(\)"):
+        PC().step(graph, X, Y, other)
+    PC().step(graph, X, Y, torch.optim.SGD([next(graph.parameters())], lr=0.1))  # one of them is enough
+
+
+def test_a_compiled_network_is_told_what_to_give():
+    compiled = torch.compile(net(levels=2), backend="eager")
+    with pytest.raises(TypeError, match=r"give the network that it wraps, net\._orig_mod"):
+        PC().gradients(compiled, X, Y)
+
+
+def test_rows_of_integers_are_told_to_be_floats():
+    with pytest.raises(ValueError, match=r"targets.float\(\)"):
+        PC().gradients(net(levels=2), X, torch.nn.functional.one_hot(Y, net(levels=2)(X).shape[1]))
+
+
 def test_strides_bring_the_wave_no_further():
     algorithm = Algorithm.parse("pc+s+f", T=2, lr_x=0.1, alpha=0.01, strides=3)
     with pytest.warns(UntaughtWarning, match="^Nodes 1 learnt nothing.* in 2 inference steps.*4 levels"):

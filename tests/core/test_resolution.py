@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from naive import Naive
 from nets import Mix, batch, cosine, gradients, mlp, one_hot, parse, residual
 from torch import nn
 from torch.func import functional_call, jvp, vjp
 
 from deeppc import Algorithm, Chain, Graph, Sum
 from deeppc.core.algorithms.pc import PC
-from deeppc.core.energies import Energy
+from deeppc.core.energies import Energy, Gaussian
 from deeppc.core.wave import Wave, amplitudes
 from deeppc.models import build
 
@@ -433,3 +434,32 @@ def test_a_sum_of_parents_that_are_repeated_to_its_shape():
     double = gradients(algo, copy.deepcopy(net).double(), images.double(), labels)
     for name, found in single.items():
         assert cosine(found.double(), double[name]) > 0.9999, name
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize(
+    ("spec", "lr", "T", "act"),
+    [("pc+s+f", 0.2, 20, nn.ReLU), ("pc+s+f", 0.1, None, nn.GELU), ("pc", 0.05, None, nn.ReLU)],
+)
+def test_values_may_be_of_any_size(spec, lr, T, act, size):
+    """How far an output moves is not known in advance then, and large deviations leave the initial slopes behind."""
+    torch.manual_seed(1)
+    net = Chain(*[nn.Sequential(nn.Linear(8, 8), act()) for _ in range(5)], nn.Linear(8, 1))
+    x, y = torch.randn(16, 8), size * torch.randn(16, 1)
+    algo = Algorithm.parse(spec, lr_x=lr, T=T)
+    exact = Naive(algo, copy.deepcopy(net).double(), x.double(), y.double()).run().gradients
+    algo.gradients(net, x, y)
+    for name, weight in net.named_parameters():
+        assert (weight.grad - exact[name]).norm() < 1e-3 * exact[name].norm()
+
+
+def test_precisions_may_be_of_any_size():
+    torch.manual_seed(0)
+    net = Chain(*[nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4)], nn.Linear(8, 3))
+    net.energies["5"] = Gaussian(100.0)
+    (x, y), found = (torch.randn(16, 8), torch.randint(0, 3, (16,))), []
+    for dtype in (torch.float64, torch.float32):
+        copied = copy.deepcopy(net).to(dtype)
+        Algorithm.parse("pc+s+f", lr_x=0.1, T=12).gradients(copied, x.to(dtype), y)
+        found.append([weight.grad.double() for weight in copied.nodes.parameters()])
+    assert all((a - b).norm() < 1e-3 * a.norm() for a, b in zip(*found, strict=True))

@@ -101,6 +101,31 @@ def test_values_of_any_shape(targets: Tensor, outputs: int) -> None:
     assert not hasattr(result, "test_mse")
 
 
+def test_a_network_may_answer_one_number_for_each_sample() -> None:
+    nets = [chain(1), chain(1)]
+    flat = deeppc.Chain(nets[1].nodes["1"], nn.Sequential(nets[1].nodes["2"], nn.Flatten(0)))
+    parts = ((X[:100], Y[:100, 0]), (X[100:], Y[100:, 0]))
+    results = [fit(parts, "pc+s+f", net=net) for net in (nets[0], flat)]
+    assert results[1].test_mse == pytest.approx(results[0].test_mse, rel=1e-5)
+    with torch.no_grad():
+        assert results[1].test_mse == pytest.approx(float((flat(X[100:]) - Y[100:, 0]).square().mean()), rel=1e-5)
+
+
+def test_the_mode_of_each_layer_is_what_it_was() -> None:
+    norm = nn.BatchNorm1d(16)
+    net = deeppc.Chain(nn.Sequential(nn.Linear(6, 16), norm, nn.Tanh()), nn.Linear(16, 2))
+    fit((X, CLASSES), net=net.eval())
+    assert not any(module.training for module in net.modules())
+    learnt = norm.running_mean.clone()  # type: ignore[union-attr]
+    assert bool((learnt != 0).all())  # it was trained in training mode
+    net.train()
+    norm.eval()  # frozen, as for fine-tuning
+    fit((X, CLASSES), net=net)
+    assert net.training
+    assert not norm.training
+    assert torch.equal(norm.running_mean, learnt)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
 def test_soft_labels_are_scored_by_the_class_and_by_cross_entropy(loss: str) -> None:
     net = chain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from deeppc.core import reuse
 from deeppc.core.algorithms import Result
-from deeppc.core.energies import half_square
+from deeppc.core.energies import Bernoulli, CrossEntropy, Energy, half_square
 from deeppc.core.graph import Graph
 from deeppc.core.inputs import UntaughtWarning, by_name, check, check_parts
 from deeppc.core.norm import unchanged_on_error
@@ -79,6 +79,16 @@ class Batch:
         self.energy: dict[str, Tensor] = {}
         self._taught: set[str] = set()
         self._clamped: dict[str, Tensor] = {}
+
+    def bounded(self, energies: Mapping[str, Energy]) -> bool:
+        """Whether nodes move by about 1 at most: outputs to a class, or within what their energy answers with.
+
+        Values may be of any size, and so may precisions. (A network that is to tell classes by half the squared error
+        is taken to answer by numbers near 0 and 1.)
+        """
+        shares = {v for v, energy in energies.items() if isinstance(energy, CrossEntropy | Bernoulli)}
+        values = {v for v, given in self._given.items() if given.is_floating_point()}
+        return all(v in shares or (energy.plain and v not in values) for v, energy in energies.items())
 
     def initialise(self, keep: Collection[str] = (), wave: Wave | None = None) -> State:
         """Run the feed-forward pass. Whatever is wrong with the batch is found here, and leaves no trace.

@@ -95,7 +95,7 @@ class Gaussian(Energy):
         return eps if self.precision is None else eps * self.precision
 
     def value(self, x: Tensor, mu: Tensor) -> Tensor:
-        each = (self.weigh(x - mu) * (x - mu)).flatten(1).sum(1) / 2
+        each = by_sample(self.weigh(x - mu) * (x - mu)) / 2
         return each if self.log_precision is None else each - self.log_precision.expand(x.shape[1:]).sum() / 2
 
 
@@ -120,7 +120,7 @@ class CrossEntropy(Energy):
         self.canonical = self.settles = weight is None and ignore_index is None
 
     def value(self, x: Tensor, mu: Tensor) -> Tensor:
-        return -(self._weighed(x) * torch.log_softmax(mu, dim=1)).flatten(1).sum(1)
+        return -by_sample(self._weighed(x) * torch.log_softmax(mu, dim=1))
 
     def message(self, x: Tensor, mu: Tensor) -> Tensor:
         y = self._weighed(x)
@@ -160,7 +160,7 @@ class Bernoulli(Energy):
     canonical = settles = True
 
     def value(self, x: Tensor, mu: Tensor) -> Tensor:
-        return (nn.functional.softplus(mu) - x * mu).flatten(1).sum(1)
+        return by_sample(nn.functional.softplus(mu) - x * mu)
 
     def respond(self, mu: Tensor) -> Tensor:
         return torch.sigmoid(mu)
@@ -178,6 +178,7 @@ BY_NAME: dict[str, Energy] = {"squared_error": SQUARED_ERROR, "cross_entropy": C
 def energies_of(net: Graph, loss: str) -> dict[str, Energy]:
     """Return the energy of each node: what the network says; else, for an output, what ``loss`` names."""
     found: dict[str, Energy] = {}
+    net.require_nodes(net.energies)
     for v in net.nodes:
         energy = net.energies[v] if v in net.energies else BY_NAME[loss] if v in net.outputs else SQUARED_ERROR
         if not isinstance(energy, Energy):
@@ -186,6 +187,11 @@ def energies_of(net: Graph, loss: str) -> dict[str, Energy]:
             raise ValueError(f"{type(energy).__name__} is for outputs, but node {v!r} predicts others: choose another")
         found[v] = energy
     return found
+
+
+def by_sample(x: Tensor) -> Tensor:
+    """The sum over each sample of (batch, ...), which may be one number: (batch,)."""
+    return x.unsqueeze(-1).flatten(1).sum(1)
 
 
 def half_square(eps: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ cut and arrives too early. :meth:`Graph.balance` mends that by identity nodes on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -58,9 +58,8 @@ class Graph(nn.Module):
         given = _checked(nodes, self.inputs)
         order = _topological(given, self.inputs)
         self.nodes = nn.ModuleDict({v: nodes[v][0] for v in order})
-        if unknown := [v for v in energies or () if v not in given]:
-            raise ValueError(f"energies name {unknown[0]!r}: the nodes are {', '.join(given)}")
         self.energies = nn.ModuleDict(energies)
+        self.require_nodes(self.energies)
         self.parents = {v: given[v] for v in order}
         self.successors = {u: tuple(v for v in order if u in given[v]) for u in (*self.inputs, *order)}
         self.outputs = tuple(v for v, after in self.successors.items() if not after)
@@ -91,6 +90,11 @@ class Graph(nn.Module):
         for v, module in self.nodes.items():
             values[v] = module(*(values[p] for p in self.parents[v]))
         return values[self.outputs[0]] if len(self.outputs) == 1 else {v: values[v] for v in self.outputs}
+
+    def require_nodes(self, energies: Iterable[str]) -> None:
+        """Raise ``ValueError`` if energies are given for something that is no node."""
+        if unknown := [v for v in energies if v not in self.nodes]:
+            raise ValueError(f"energies name {unknown[0]!r}: the nodes are {', '.join(self.nodes)}")
 
     def trainable(self) -> dict[str, list[nn.Parameter]]:
         """Return the parameters of each node that want a gradient."""

@@ -23,13 +23,17 @@ def check_parts(net: object, optimizer: object, observe: object) -> None:
     """Check the objects that a step works with; ``optimizer`` and ``observe`` may be None."""
     if not isinstance(net, Graph):
         advice = "build it as a deeppc.Graph, or as a deeppc.Chain of layers; deeppc.from_torch converts torch modules"
-        if isinstance(getattr(net, "module", None), Graph):
-            advice = "give the network that it wraps, net.module"
+        for wrapped in ("module", "_orig_mod"):  # of DataParallel, of torch.compile
+            if isinstance(getattr(net, wrapped, None), Graph):
+                advice = f"give the network that it wraps, net.{wrapped}"
         raise TypeError(f"net is {_kind(net)}, but must be a deeppc.Graph: {advice}")
     if isinstance(optimizer, LBFGS):
         raise ValueError("LBFGS needs a loss to evaluate again; predictive coding gives gradients only")
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer is {_kind(optimizer)}, but must be a torch optimiser of the network's parameters")
+    own = {id(weight) for weight in net.parameters()}
+    if optimizer is not None and own.isdisjoint(id(w) for group in optimizer.param_groups for w in group["params"]):
+        raise ValueError("optimizer has no weight of this network: make it of net.parameters()")
     if observe is not None and not callable(observe):
         raise TypeError(f"observe is {_kind(observe)}, but must be a function of the step and the state")
 
@@ -89,17 +93,20 @@ def by_name(given: Any, names: Sequence[str], what: str) -> dict[str, Tensor]:
 
 
 def same_shape(targets: Tensor, out: Tensor, names: tuple[str, str] = ("targets", "the output")) -> Tensor:
-    """Return targets that have the shape of the output."""
-    if targets.shape != out.shape:
-        raise ValueError(f"{names[0]} have the shape {tuple(targets.shape)}, {names[1]} {tuple(out.shape)}")
-    return targets
+    """Return targets that have the shape of the output; of one number for each sample, (batch,) is also (batch, 1)."""
+    if targets.shape == out.shape:
+        return targets
+    if {targets.shape, out.shape} == {out.shape[:1], (*out.shape[:1], 1)}:
+        return targets.reshape(out.shape)
+    raise ValueError(f"{names[0]} have the shape {tuple(targets.shape)}, {names[1]} {tuple(out.shape)}")
 
 
 def one_hot(targets: Tensor, out: Tensor) -> Tensor:
     """Return class indices (batch, positions...) as vectors in the output's shape (batch, classes, positions...)."""
     if out.dim() < 2 or targets.shape != out.shape[:1] + out.shape[2:]:
         shapes = f"targets have the shape {tuple(targets.shape)}, the output {tuple(out.shape)}"
-        raise ValueError(f"class indices need an output of (batch, classes), and one for each sample: {shapes}")
+        advice = "; values, or a row for each sample, are floats: targets.float()" if targets.shape == out.shape else ""
+        raise ValueError(f"class indices need an output of (batch, classes), and one for each sample: {shapes}{advice}")
     classes = out.shape[1]
     require(((targets >= 0) & (targets < classes)).all(), f"targets must be class indices from 0 to {classes - 1}")
     return torch.zeros_like(out).scatter_(1, targets.long().unsqueeze(1), 1.0)

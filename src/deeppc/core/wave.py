@@ -36,12 +36,14 @@ class Wave:
     """By node: the ``exponents`` of its unit (0 if not given), and the ``amplitudes`` that deviations may reach (1).
 
     ``behind`` is the part of a deviation that comes from errors behind the front of the wave, 1 at most: the less it
-    is, the less does it matter how exact those are.
+    is, the less does it matter how exact those are. ``bounded``: outputs move by about 1, as the amplitudes have it;
+    else these say how small a deviation may be, and not how large.
     """
 
     exponents: Mapping[str, int] = field(default_factory=dict)
     amplitudes: Mapping[str, float] = field(default_factory=dict)
     behind: float = 1.0
+    bounded: bool = True
 
     def unit(self, v: str, of: str | None = None) -> float:
         """The unit of ``v``; in terms of that ``of`` another node."""
@@ -59,7 +61,7 @@ class Wave:
         """
         size, rounding = self.amplitudes.get(v, 1.0), torch.finfo(dtype).eps / FLOAT32
         if size < KINKED and size * self.behind**2 < LINEAR * rounding:
-            return "linear"
+            return "linear" if self.bounded else "stretched"  # which is right for large ones, too
         return "stretched" if size < STRETCHED * self.behind * math.sqrt(rounding) else "direct"
 
     def coarse(self) -> Wave:

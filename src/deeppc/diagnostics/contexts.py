@@ -13,16 +13,23 @@ from deeppc.core.norm import random_state, set_random_state
 
 
 @contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
-    """Put ``net`` in evaluation mode without gradients; restore the mode of each module afterwards."""
-    modes = {module: module.training for module in net.modules()}
-    net.eval()
+def mode_kept(net: nn.Module) -> Iterator[None]:
+    """Restore the mode, training or evaluation, of each module afterwards."""
+    before, modes = net.training, {module: module.training for module in net.modules()}
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
+        net.train(before)  # reaches the module, too, that a network was converted from
         for module, mode in modes.items():
             module.training = mode
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Put ``net`` in evaluation mode without gradients; restore the mode of each module afterwards."""
+    with mode_kept(net), torch.no_grad():
+        net.eval()
+        yield
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from deeppc.core.algorithms import Algorithm, options_for
 from deeppc.core.energies import energies_of
 from deeppc.core.graph import Graph
 from deeppc.core.inputs import check, check_parts
-from deeppc.diagnostics.contexts import evaluating, untouched
+from deeppc.diagnostics.contexts import evaluating, mode_kept, untouched
 from deeppc.errors import ConfigError, DataError
 from deeppc.files import digest
 from deeppc.runs.folder import RunFolder
@@ -73,7 +73,9 @@ def fit(
     report: bool = True,
     settings: Mapping[str, Any] | None = None,
 ) -> RunResult:
-    """Train ``net`` and test it. Afterwards it has the weights of the selected epoch.
+    """Train ``net`` and test it. Afterwards it has the weights of the selected epoch, and the mode that it had before.
+
+    It is put in training mode, unless it is there: then layers of it that are not, a frozen BatchNorm say, stay so.
 
     ``data``       a :class:`deeppc.data.Dataset`; tensors ``(inputs, targets)``; or a ``DataLoader`` of such pairs.
                    Tensors and loaders also as ``(train, test)``, ``(train, validation, test)`` or a dict of such names.
@@ -195,6 +197,9 @@ def fit(
         table = require_resumable(begun, table, spoken)
     horizon = min(epochs, table["schedule_epochs"]) * len(sources.train)
     with ExitStack() as stack:
+        stack.enter_context(mode_kept(net))
+        if not net.training:  # else layers that are to evaluate, a frozen BatchNorm say, stay as they are
+            net.train()
         tell = together([*([stack.enter_context(display(False))] if show else []), *callbacks])
         if not workers.first:
             tell = ignore

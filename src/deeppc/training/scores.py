@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from deeppc.core.graph import Graph
+from deeppc.diagnostics.contexts import evaluating
 from deeppc.errors import ConfigError, nearest
 from deeppc.training.sources import Source
 
@@ -54,7 +55,7 @@ def _correct_and_cross_entropy(outputs: Tensor, targets: Tensor) -> list[Tensor]
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs.float() - targets).square().flatten(1).mean(dim=1).sum()
+    return (outputs.float().reshape(targets.shape) - targets).square().flatten(1).mean(dim=1).sum()
 
 
 METRICS = {
@@ -166,17 +167,13 @@ def evaluate(
     ``total`` adds the sums of other workers to those of ours, where each has a part of every batch.
     """
     totals, samples = [0.0] * len(metric.names), 0
-    net.eval()
-    try:
-        with torch.no_grad():
-            for inputs, targets in batches.epoch(0):
-                between()
-                if not len(targets):
-                    continue
-                for i, value in enumerate(metric.totals(net(inputs), targets)):
-                    totals[i] += value.item()
-                samples += len(targets)
-    finally:
-        net.train()
+    with evaluating(net):
+        for inputs, targets in batches.epoch(0):
+            between()
+            if not len(targets):
+                continue
+            for i, value in enumerate(metric.totals(net(inputs), targets)):
+                totals[i] += value.item()
+            samples += len(targets)
     *sums, count = total(torch.tensor([*totals, samples], dtype=torch.float64)).tolist()
     return {name: value / count for name, value in zip(metric.names, sums, strict=True)}

@@ -35,7 +35,7 @@ class DFA(FA):
 
         net, state = batch.net, batch.initialise(keep=list(batch.net.nodes))
         batch.clamp()
-        error = torch.cat([state.error_from_start(v).flatten(1) for v in net.outputs], 1)
+        error = torch.cat([state.error_from_start(v).unsqueeze(-1).flatten(1) for v in net.outputs], 1)
         for v in net.nodes:
             prediction, mu0 = state.initial(v), state.mu0[v]
             if v in net.outputs:

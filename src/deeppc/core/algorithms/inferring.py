@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -109,9 +109,9 @@ class Inferring(Descending):
         """Initialise by a feed-forward pass, and clamp the output (or nudge it, by ``beta`` of either sign)."""
         from deeppc.core.energies import energies_of
 
-        net = batch.net
-        self.require_fit(net, energies_of(net, batch.loss))
-        wave = self.wave(net)
+        net, energies = batch.net, energies_of(batch.net, batch.loss)
+        self.require_fit(net, energies)
+        wave = replace(self.wave(net), bounded=batch.bounded(energies))
         if self.depth_gain:  # lr_x^-arrival, of the unit
             gains = {v: wave.exponents.get(v, 0) - net.arrival[v] * math.log2(self.lr_x) for v in net.nodes}
             if max(gains.values()) > 127:
