@@ -111,6 +111,23 @@ def test_a_network_may_answer_one_number_for_each_sample() -> None:
         assert results[1].test_mse == pytest.approx(float((flat(X[100:]) - Y[100:, 0]).square().mean()), rel=1e-5)
 
 
+def test_inputs_may_be_tokens() -> None:
+    """Numbers that an embedding looks up: as tensors they train as in a DataLoader."""
+    tokens = torch.randint(0, 9, (120, 4))
+    labels = (tokens[:, 0] > 4).long()
+    results = []
+    for parts in (
+        ((tokens, labels), (tokens[:60], labels[:60])),
+        (loader(tokens, labels), loader(tokens[:60], labels[:60])),
+    ):
+        torch.manual_seed(0)
+        net = deeppc.Chain(nn.Sequential(nn.Embedding(9, 8), nn.Flatten()), nn.Linear(32, 2))
+        results.append(
+            fit(parts, "pc+s+f", net=net, epochs=8, select="last", optimizer=lambda w: torch.optim.Adam(w, 0.02))
+        )
+    assert min(result.test_accuracy for result in results) > 0.9
+
+
 def test_the_mode_of_each_layer_is_what_it_was() -> None:
     norm = nn.BatchNorm1d(16)
     net = deeppc.Chain(nn.Sequential(nn.Linear(6, 16), norm, nn.Tanh()), nn.Linear(16, 2))

@@ -14,6 +14,7 @@ from deeppc.data.seeding import generator
 from deeppc.errors import DataError
 
 MOST_CLASSES = 1_000_000  # of which nobody has told the names
+TOKENS = (torch.int32, torch.int64)  # numbers that a network looks up
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,8 @@ def from_tensors(
     """Return a data set of (inputs, labels) for training and for the test.
 
     Inputs: uint8 images (N, C, H, W), which are normalised by the mean and standard deviation of the training images;
-    or floats (N, ...), which a network gets as they are. Labels: integers (N,) from 0, or floats (N, ...). ``classes``:
-    their names; None numbers them.
+    or floats, or token numbers (int64), (N, ...), which a network gets as they are. Labels: integers (N,) from 0, or
+    floats (N, ...). ``classes``: their names; None numbers them.
     """
     splits = {"train": _split("train", *train), "test": _split("test", *test)}
     ours, theirs = (
@@ -130,9 +131,12 @@ def check(part: str, images: Tensor, labels: Tensor) -> None:
 def _split(part: str, images: Tensor, labels: Tensor) -> Split:
     """Check one pair of tensors; integer labels become int64."""
     check(part, images, labels)
-    if not images.is_floating_point() and (images.dtype != torch.uint8 or images.ndim != 4):
+    images_of_bytes = images.dtype == torch.uint8 and images.ndim == 4
+    if not images.is_floating_point() and images.dtype not in TOKENS and not images_of_bytes:
         found = f"{images.dtype} of {tuple(images.shape)}"
-        raise DataError(f"The {part} inputs are {found}: expected uint8 images (N, C, H, W), or floats.")
+        raise DataError(
+            f"The {part} inputs are {found}: expected uint8 images (N, C, H, W), floats, or token numbers (int64)."
+        )
     if not images.isfinite().all() or not labels.isfinite().all():
         raise DataError(f"The {part} inputs or labels have values that are not finite.")
     if labels.is_floating_point():
