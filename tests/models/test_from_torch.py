@@ -3,12 +3,14 @@
 import copy
 import inspect
 import pickle
+import random
 import re
 import threading
 from collections import namedtuple
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +19,8 @@ from models.zoo import CLASSES, NETWORKS
 from nets import assert_same, backprop, gradients
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.checkpoint import checkpoint
 
 from deeppc import Algorithm, Graph, from_torch
 from deeppc.core.energies import Gaussian
@@ -148,6 +152,14 @@ LAYER = nn.Linear(4, 4)
         (Two(Of(lambda s, x: torch.arange(len(x.shape) and x.size(0) + 1)[1:, None] * x)), "first second"),
         (Two(Of(lambda s, x: torch.stack([x[:, i] for i in range(x.size(1))], 1))), "first second"),
         (Two(Of(lambda s, x: torch.topk(x, 6, dim=1)[0])), "first second"),
+        (Two(Of(lambda s, x: x[: max(x.size(0), 1)] if x.numel() > 0 else x)), "first second"),
+        (Two(Of(lambda s, x: x if 2 * x.size(0) == x.shape[0] + len(x.T) - 6 + x.shape[0] else -x)), "first second"),
+        (Two(Of(lambda s, x: x * (x @ x.T).reshape(-1, 1, 1).shape[1])), "first second"),
+        (Two(Of(lambda s, x: x * s.b if s.b.requires_grad else x, b=nn.Parameter(torch.randn(6)))), "first second"),
+        (
+            Two(Of(lambda s, x: F.batch_norm(x, s.m, s.v), m=nn.Buffer(torch.randn(6)), v=nn.Buffer(torch.rand(6)))),
+            "first second",
+        ),
         (Two(Of(lambda s, x: s.d(x) + s.d(x).relu() + x, d=nn.Dropout(0.5))), "first second"),
         (
             Two(Of(lambda s, x: s.l(x.unsqueeze(1))[0].squeeze(1), l=nn.LSTM(6, 6, batch_first=True))),
@@ -228,13 +240,54 @@ def test_cuts_are_where_the_user_says(options, nodes):
         (lambda s, x: s.l(x) * (1 / x.size(0)), "size of the batch"),
         (lambda s, x: (lambda r: s.l(s.l(x) + r) + r)(torch.rand(x.size(0), 4)), "draws random numbers"),
         (lambda s, x: s.l(x.view(4, 4)), "invalid for input"),
+        (lambda s, x: s.l(torch.cat([x[x.size(0) // 2 :], x[: x.size(0) // 2]])), "size of the batch n"),
+        (lambda s, x: s.l(x[: x.size(0) // 50]), "size of the batch n"),
+        (lambda s, x: s.l(x) / (x.size(0) * x.size(0)), "size of the batch n"),
+        (lambda s, x: s.l(x) / (x @ x.T).numel(), "size of the batch n"),
+        (lambda s, x: s.l(x.repeat(2, 1).split([2] * x.size(0))[0]), "size of the batch n"),
+        (lambda s, x: s.l(x[: min(x.size(0), 4)]), "or on the size of the batch"),
+        (lambda s, x: s.l(x) if x.shape[0] > 3 else x, "or on the size of the batch"),
+        (lambda s, x: s.l(x) if x.shape[0] > 64 else x, "or on the size of the batch"),
+        (lambda s, x: s.l(x) if x.shape[0] == 1 else x, "or on the size of the batch"),
+        (lambda s, x: s.l(x) * torch.randn(4), "random numbers are drawn"),
+        (lambda s, x: halved(s.l)(x), "enters autocast"),
+        (lambda s, x: torch.autocast("cpu", enabled=False)(s.l)(x), "enters autocast"),
+        (lambda s, x: (h := s.l(x), h.requires_grad and h.register_hook(print))[0], "requires a gradient"),
+        (lambda s, x: s.l(F.batch_norm(x, s.b, s.b + 1, training=s.training)), "such as nn.BatchNorm2d"),
+        (lambda s, x: s.l(torch.batch_norm(x, None, None, s.b, s.b, s.training, 0.1, 0.1, False)), "nn.BatchNorm2d"),
+        (lambda s, x: checkpoint(s.l, x.requires_grad_(), use_reentrant=True), "CheckpointFunction takes a function"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_with_its_line(function, words):
     module = Of(function, l=nn.Linear(4, 4), b=nn.Buffer(torch.zeros(4)))
     line = inspect.unwrap(function).__code__.co_firstlineno
-    with pytest.raises(ValueError, match=f"line {line} of {re.escape(__file__)}.*{words}"):
+    with pytest.raises(ValueError, match=f"line {line} of {re.escape(__file__)}, `[^`]*`,[^`]*{words}"):
         from_torch(module, X)
+
+
+class Shallower(nn.Module):
+    """Stochastic depth: in training, blocks are left out at random."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.blocks, self.head, self.draw = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)), nn.Linear(4, 2), draw
+
+    def forward(self, x):
+        for block in self.blocks:
+            if self.training and self.draw() < 0.3:
+                continue
+            x = x + block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1).item(), random.random, lambda: np.random.rand()])
+def test_layers_that_are_left_out_at_random_are_always_refused(draw):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        with pytest.raises(ValueError, match=f"of {re.escape(__file__)}.*random numbers are drawn"):
+            from_torch(Shallower(draw), X)
 
 
 def test_the_advice_names_the_type_that_can_be_a_leaf():
@@ -261,7 +314,7 @@ def test_the_advice_names_the_type_that_can_be_a_leaf():
         ((torch.compile(LAYER, backend="eager"), X), {}, TypeError, "module is compiled"),
         ((Of(lambda s, x: s.l(x), l=LAYER, lock=threading.Lock()), X), {}, ValueError, "cannot be copied"),
         ((Of(lambda s, x: Pair(s.l(x), x), l=LAYER), X), {}, ValueError, "makes a Pair of tensors: make a tuple"),
-        ((Of(lambda s, x: halved(s.l)(x), l=LAYER), X), {}, ValueError, "hidden from torch.fx"),
+        ((Of(lambda s, x: s.l(x) if isinstance(x, torch.Tensor) else x, l=LAYER), X), {}, ValueError, "from torch.fx"),
         ((Two(nn.ReLU()), X), {"cut": "secnd"}, ValueError, "did you mean 'second'"),
         ((Two(nn.ReLU()), X), {"cut": nn.Conv2d}, ValueError, "Conv2d"),
         ((Two(nn.ReLU()), X), {"cut": 3}, TypeError, "names of submodules"),
@@ -330,6 +383,86 @@ def test_a_view_works_in_every_memory_format():
     torch.testing.assert_close(net(last), expected)
 
 
+class Placed(nn.Module):
+    """A parameter and buffers that ``forward`` uses itself, one of which is not saved; and a part that it does not."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.unused = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(2, 2)
+        self.place, self.scale = nn.Parameter(torch.randn(4)), nn.Buffer(torch.rand(4))
+        self.one = nn.Buffer(torch.ones(4), persistent=False)
+
+    def forward(self, x):
+        return self.b(self.a(x + self.place).relu() * self.scale / self.one + self.place)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("loads", ["the network", "the module", "a parent", "an average"])
+def test_what_is_loaded_reaches_network_and_module(loads, assign):
+    module, other = Placed(), Placed()
+    net, state = from_torch(module, X), other.state_dict()
+    if loads == "the network":
+        assert list(net.state_dict()) == list(state)
+        net.load_state_dict(state, assign=assign)
+    elif loads == "the module":
+        module.load_state_dict(state, assign=assign)
+    elif loads == "a parent":
+        nn.Sequential(nn.ReLU(), net).load_state_dict({f"1.{k}": v for k, v in state.items()}, assign=assign)
+    else:
+        average = AveragedModel(net)
+        assert list(average.state_dict()) == ["n_averaged", *(f"module.{name}" for name in state)]
+        average.load_state_dict(
+            {f"module.{k}": v for k, v in state.items()} | {"n_averaged": torch.tensor(1)}, assign=assign
+        )
+        net, module = average.module, average.module.original
+    used = {id(p) for name, p in module.named_parameters() if "unused" not in name}
+    assert {id(p) for p in net.parameters()} == used
+    assert torch.equal(net(X), other(X))
+    assert torch.equal(module(X), other(X))
+    assert torch.equal(module.unused.weight, other.unused.weight)
+    gradients(Algorithm.parse("bp"), net, X, target := torch.zeros(4, 2))
+    assert_same({n: p.grad for n, p in module.named_parameters()}, backprop(other, X, target), 1e-6)
+
+
+def test_what_does_not_fit_is_said_by_the_names_of_the_module():
+    module = Placed()
+    net = from_torch(module, X)
+    for network, prefix in ((net, ""), (nn.ModuleDict({"net": net}), "net.")):
+        state = {prefix + k: v for k, v in module.state_dict().items()}
+        lacks = {k: v for k, v in state.items() if k != f"{prefix}place"}
+        found = network.load_state_dict(lacks | {f"{prefix}more": X}, strict=False)
+        assert found == ([f"{prefix}place"], [f"{prefix}more"])
+        for wrong, words in (
+            (lacks, f'Missing.*"{prefix}place"'),
+            ({**state, f"{prefix}a.bias": X}, "mismatch.*a.bias"),
+        ):
+            with pytest.raises(RuntimeError, match=words):
+                network.load_state_dict(wrong)
+
+
+def test_a_call_with_other_tensors_uses_these():
+    module, other = Placed(), Placed()
+    other.scale.copy_(module.scale)
+    net, names = from_torch(module, X), {id(p): name for name, p in module.named_parameters()}
+    given = {name: other.get_parameter(names[id(p)]) for name, p in net.named_parameters()}
+    assert torch.equal(torch.func.functional_call(net, given, (X,)), other(X))
+    assert torch.equal(net(X), module(X))
+    assert torch.equal(torch.export.export(net, (X,)).module()(X), module(X))
+    assert torch.equal(torch.compile(net, backend="eager")(X), module(X))
+
+
+def test_functions_follow_the_mode_of_network_and_module():
+    module = Two(Of(lambda s, x: F.dropout(x, 0.5, s.training)))
+    net = from_torch(module, X)
+    for asks in (module, net):
+        for mode in (False, True):
+            asks.train(mode)
+            drops = not torch.equal(net(X), net(X))
+            assert drops is mode
+    module.between.eval()
+    assert torch.equal(net(X), module(X))
+
+
 class Tied(nn.Module):
     """A layer twice, and an autoencoder's decoder that is its encoder."""
 
@@ -358,6 +491,11 @@ def test_several_inputs_and_outputs():
     net = assert_converts(Of(lambda s, x: (h := s.a(x), s.b(h.repeat(1, 2)[:, :4])), **parts), X)
     assert list(net.nodes) == ["a", "b", "a_out"]
     assert net.outputs == ("a_out", "b")
+    parts = {"a": nn.Linear(4, 4), "a_out": nn.Linear(4, 3), "items": nn.Linear(4, 4), "items_": nn.Linear(4, 4)}
+    net = assert_converts(Of(lambda s, x: (h := s.items_(s.items(s.a(x))), s.a_out(h), s.a(x)), **parts), X)
+    assert list(net.nodes) == ["a", "items_", "items__", "a_out", "a_1", "items___out"]
+    net = assert_converts(Of(lambda s, x: (h := s.a(x), s.a_out(h)), **parts), X)
+    assert net.outputs == ("a_out_", "a_out")
 
 
 class Encoders(nn.Module):
@@ -425,6 +563,58 @@ def test_what_runs_without_gradients_learns_nothing():
     assert_learns(net, module, x, target, expected)
 
 
+class Sign(torch.autograd.Function):
+    """A straight-through estimator."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Reversed(torch.autograd.Function):
+    """The identity, whose gradient is turned round."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -ctx.factor * gradient, None
+
+
+sign = Sign.apply  # as people write it
+
+
+class Custom(nn.Module):
+    """Operations with a backward of their own, on activities and on weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self._Sign = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = F.linear(Sign.apply(self.a(x)), sign(self.b.weight), self.b.bias)
+        return self._Sign(Reversed.apply(h, 0.5) + sign(h))
+
+
+def test_a_function_of_autograd_keeps_its_own_backward():
+    module, x, target = Custom().double(), X.double(), torch.randn(4, 3, dtype=torch.float64)
+    net = from_torch(module, x)
+    assert list(net.nodes) == ["a", "linear", "_sign"]
+    expected = backprop(module, x, target)
+    assert all(gradient.any() for gradient in expected.values())
+    assert_learns(net, module, x, target, expected)
+    assert_converts(module.float(), X)
+    assert_converts(nn.Sequential(module, Of(lambda s, x: sign(x)), nn.Linear(3, 2)), X)
+    assert torch.equal(pickle.loads(pickle.dumps(net))(X), module(X))
+
+
 class Text(nn.Module):
     """A language model of one block: whole numbers in, positions that depend on no input, tied embeddings."""
 
@@ -482,6 +672,10 @@ def test_energies_of_a_converted_network_are_saved_with_it():
     assert list(state) == [*keys, "energies._0.log_precision"]
     net.load_state_dict({key: value + 1 for key, value in state.items()})
     assert torch.equal(energy.log_precision, torch.ones(4, dtype=torch.float64))
+    parent = nn.ModuleDict({"net": net})
+    assert list(parent.state_dict()) == [f"net.{key}" for key in state]
+    parent.load_state_dict({f"net.{key}": torch.full_like(value, 2) for key, value in state.items()})
+    assert torch.equal(energy.log_precision, torch.full((4,), 2.0, dtype=torch.float64))
 
 
 @st.composite

@@ -17,6 +17,7 @@ from toy_family import Toy
 
 import deeppc
 from deeppc.data import load
+from deeppc.diagnostics.contexts import evaluating
 from deeppc.errors import ConfigError, DataError, Interrupted, RunError
 from deeppc.models import build
 from deeppc.runs.folder import RunFolder
@@ -109,6 +110,30 @@ def test_a_network_may_answer_one_number_for_each_sample() -> None:
     assert results[1].test_mse == pytest.approx(results[0].test_mse, rel=1e-5)
     with torch.no_grad():
         assert results[1].test_mse == pytest.approx(float((flat(X[100:]) - Y[100:, 0]).square().mean()), rel=1e-5)
+
+
+def test_a_converted_network_keeps_its_mode_through_evaluations() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 64), nn.Linear(64, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(nn.functional.dropout(torch.tanh(self.first(x)), 0.5, self.training))  # type: ignore[no-any-return]
+
+    module = Noisy()
+    net = deeppc.from_torch(module, X[:2])
+    drawn: list[bool] = []
+    listen = {"callbacks": [lambda event: drawn.append(not torch.equal(net(X), net(X)))]}
+    fit((X, CLASSES), net=net, epochs=3, **listen)
+    assert all(drawn)  # after each evaluation, too
+    assert module.training
+    with evaluating(net):
+        assert torch.equal(net(X), net(X))
+    module.eval()
+    with evaluating(net):
+        pass
+    assert not module.training
 
 
 def test_inputs_may_be_tokens() -> None:

@@ -15,11 +15,11 @@ from deeppc.core.norm import random_state, set_random_state
 @contextmanager
 def mode_kept(net: nn.Module) -> Iterator[None]:
     """Restore the mode, training or evaluation, of each module afterwards."""
-    before, modes = net.training, {module: module.training for module in net.modules()}
+    original = getattr(net, "original", net)  # a converted network asks it for its mode
+    modes = {module: module.training for root in (net, original) for module in root.modules()}
     try:
         yield
     finally:
-        net.train(before)  # reaches the module, too, that a network was converted from
         for module, mode in modes.items():
             module.training = mode
 

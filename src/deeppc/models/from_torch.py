@@ -17,7 +17,7 @@ original. By default these are cut:
 The rest (activations, norms, pooling, reshaping) joins the node that it feeds, and is computed again if it feeds
 several. ``x.shape`` makes no edge: sizes are constants, but for the batch's, which is taken from a parent. Operations
 in place work on a copy where they would change a parent's activity. What runs under ``torch.no_grad`` joins, too, and
-its weights learn nothing.
+its weights learn nothing. A ``torch.autograd.Function`` is one operation, with its own ``backward``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -37,7 +37,18 @@ from torch.nn.parameter import is_lazy
 from deeppc.core.graph import INPUT, Graph, Nodes
 from deeppc.core.norm import random_state, set_random_state
 from deeppc.errors import nearest
-from deeppc.models.tracing import BATCHES, Leaf, Tracer, has_tensors, is_float, name_of, refuse, share_memory, trace
+from deeppc.models.tracing import (
+    BATCHES,
+    SIZES,
+    Leaf,
+    Tracer,
+    has_tensors,
+    is_float,
+    name_of,
+    refuse,
+    share_memory,
+    trace,
+)
 
 Energies = Mapping[str, nn.Module] | None
 Cut = str | type[nn.Module] | Callable[[str, nn.Module | None, fx.Node], bool]
@@ -48,7 +59,7 @@ WEIGHING |= {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 MERGING = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "subtract", "multiply"}
 MERGING |= {form.format(name) for name in ("add", "sub", "mul") for form in ("{}", "i{}", "{}_")}
 RESHAPING = {"view": "reshape", "view_as": "reshape_as"}  # these work in every memory format
-MODE = "_mode"  # the part of a prediction that says whether it is training
+MODE = "_mode"  # the parts of a prediction that say whether it is training
 
 
 def from_torch(
@@ -71,7 +82,8 @@ def from_torch(
     (In eval mode and without gradients torch may compute a layer of ``nn.Transformer`` by one kernel, which rounds
     otherwise.) The module is left as it is: its statistics, its mode, and torch's random numbers too. Raises
     ``TypeError`` for the wrong kind of thing, and ``ValueError``, with the line of the source, for what cannot be
-    converted: control flow that depends on data, tensors that are changed in place and used under their old name.
+    converted: control flow that depends on data, tensors that are changed in place and used under their old name,
+    random numbers drawn by hand, autocast.
     """
     examples = _checked(module, example_input)
     if not isinstance(balance, bool):
@@ -95,8 +107,7 @@ def from_torch(
             if not _equal(plan.converted(twin)(*examples), expected):
                 raise ValueError(
                     f"{kind} answers otherwise once it is traced: something in it (a hook, a batch size written as a "
-                    "number, isinstance, autocast, numpy, Python's random) is hidden from torch.fx; pass the type of "
-                    "that submodule in leaves"
+                    "number, isinstance, numpy) is hidden from torch.fx; pass the type of that submodule in leaves"
                 )
         net = plan.converted(module)
     finally:
@@ -113,8 +124,10 @@ class Converted(Graph):
     def __init__(
         self, original: nn.Module, nodes: Nodes, inputs: Sequence[str], answer: Any, energies: Energies = None
     ) -> None:
-        super().__init__(nodes, inputs=inputs, energies=energies)
         self._original = (original,)  # in a tuple: registered, its parameters would be there twice
+        self._known: dict[str, Any] = {}
+        super().__init__(nodes, inputs=inputs, energies=energies)
+        self._known = {target: _attribute(original, target) for *_, target in self._held()}  # None for constants
         self._answer = answer
         order: list[Any] = []
         map_aggregate(answer, order.append)
@@ -142,35 +155,88 @@ class Converted(Graph):
         self.original.train(mode)
         return self
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        state = self.original.state_dict(*args, **kwargs)
-        return state | self.energies.state_dict(prefix="energies.") if any(self.energies.state_dict()) else state
+    @property
+    def nodes(self) -> nn.ModuleDict:  # type: ignore[override]
+        """The predictions by node, with the tensors that the original has now."""
+        self._follow()
+        return cast(nn.ModuleDict, self._modules["nodes"])
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        own = self.energies.state_dict(prefix="energies.")
-        rest = {name: value for name, value in state_dict.items() if name not in own}
-        ours = {name.removeprefix("energies."): value for name, value in state_dict.items() if name in own}
-        self.energies.load_state_dict(ours, strict, assign)
-        return self.original.load_state_dict(rest, strict, assign)
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        self._follow()
+        return super().named_modules(*args, **kwargs)
+
+    def _follow(self) -> None:
+        """Let predictions have what the original has now where that is a new tensor, by ``.to(...)`` or ``assign``.
+
+        (A tensor that is new in the predictions alone stays: ``torch.func.functional_call`` has put it there.)
+        """
+        now = {target: _attribute(self.original, target) for target in self._known}
+        if torch.compiler.is_compiling() or all(now[target] is self._known[target] for target in now):
+            return
+        for holder, name, target in self._held():
+            if (own := now[target]) is not self._known[target]:
+                (holder._parameters if isinstance(own, nn.Parameter) else holder._buffers)[name] = own
+        self._known = now
+
+    def _held(self) -> list[tuple[nn.Module, str, str]]:
+        """What predictions use that belongs to no layer: where they have it, its name there and in the original."""
+        pieces = [
+            piece for piece in cast(nn.ModuleDict, self._modules["nodes"]).values() if isinstance(piece, fx.GraphModule)
+        ]
+        found = [(piece, n.target.rpartition(".")) for piece in pieces for n in piece.graph.find_nodes(op="get_attr")]
+        return [(piece.get_submodule(path), name, f"{path}{dot}{name}") for piece, (path, dot, name) in found]
+
+    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        state = self.original.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
+        return self.energies.state_dict(destination=state, prefix=f"{prefix}energies.", keep_vars=keep_vars)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load the original, and give the nodes, which torch comes to next, what they have then.
+
+        This is called for the network on its own and in a module that has it. ``state_dict`` is a copy to be changed.
+        """
+        energies = self.energies.state_dict(prefix=f"{prefix}energies.")
+        keys = [key for key in state_dict if key.startswith(prefix) and key not in energies]
+        theirs = {key.removeprefix(prefix): state_dict.pop(key) for key in keys}
+        assign = local_metadata.get("assign_to_params_buffers", False)
+        try:
+            missing, unexpected = self.original.load_state_dict(theirs, strict=False, assign=assign)
+        except RuntimeError as error:
+            error_msgs.append(str(error))
+        else:
+            missing_keys += [prefix + key for key in missing]
+            unexpected_keys += [prefix + key for key in unexpected]
+        state_dict.update(self.nodes.state_dict(prefix=f"{prefix}nodes.", keep_vars=True))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Converted:
-        """Move the original (``.to(...)``), whose buffers are new tensors then, and let the nodes have these."""
+        """Move the original (``.to(...)``), and the constants that were made in its ``forward``."""
         self.original._apply(fn)  # type: ignore[no-untyped-call]
         self.energies._apply(fn)  # type: ignore[no-untyped-call]
-        for piece in self.nodes.values():
-            for n in piece.graph.find_nodes(op="get_attr") if isinstance(piece, fx.GraphModule) else ():
-                path, _, name = n.target.rpartition(".")
-                buffers, own = piece.get_submodule(path)._buffers, _attribute(self.original, n.target)
-                if name in buffers:
-                    buffers[name] = fn(buffers[name]) if own is None else own  # type: ignore[arg-type]
+        self._follow()
+        for holder, name, target in self._held():
+            if self._known[target] is None:
+                holder._buffers[name] = fn(holder._buffers[name])  # type: ignore[arg-type]
         return self
 
 
 class Mode(nn.Module):
-    """Return whether the network is training, for functions that ask (``F.dropout(x, training=self.training)``)."""
+    """Return whether ``module`` is training, for functions that ask (``F.dropout(x, training=self.training)``)."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._module = (module,)  # in a tuple: its parameters are others' too
 
     def forward(self) -> bool:
-        return self.training
+        return self._module[0].training
 
 
 class _Plan:
@@ -321,11 +387,11 @@ class _Plan:
 
     def converted(self, root: nn.Module) -> Converted:
         """Return the graph over the submodules and parameters of ``root``: the module that was traced, or its like."""
-        taken = dir(nn.ModuleDict())  # what cannot name a node
+        reserved = [*dir(nn.ModuleDict()), INPUT]  # what cannot name a node
         cuts = [n for n in self.order if n in self.cuts]
-        names = {n: n.name + "_" * (n.name in (*taken, INPUT)) for n in (*self.inputs, *cuts)}
-        if len(self.inputs) == 1:
-            names[self.inputs[0]] = INPUT
+        names = {self.inputs[0]: INPUT} if len(self.inputs) == 1 else {}
+        for n in (*self.inputs, *cuts):
+            names.setdefault(n, _free(n.name, [*reserved, *names.values()]))
         nodes: dict[str, tuple[nn.Module, Sequence[str]]] = {}
         for v in cuts:
             parents = [n for n in self.order if n in self.sources[v]]
@@ -333,7 +399,7 @@ class _Plan:
         ends = {n: names[n] for n in self.outputs}
         for n in self.outputs:
             if n in self.inputs or self.homes[n]:  # an output is a node that feeds none
-                ends[n] = f"{names[n]}_out"
+                ends[n] = _free(f"{names[n]}_out", [*reserved, *names.values(), *ends.values()])
                 nodes[ends[n]] = (nn.Identity(), [names[n]])
         return Converted(root, nodes, [names[n] for n in self.inputs], map_arg(self.answer, lambda n: ends[n]))
 
@@ -365,8 +431,8 @@ class _Piece:
             key: map_arg(a, lambda a: kept[a] if a in kept else self._plain(a)) for key, a in arguments.items()
         }
         for key, in_training in n.meta["flags"].items():
-            self.parts[MODE] = Mode()
-            flag = self.graph.call_module(MODE)
+            self.parts[f"{MODE}_{n.name}"] = Mode(self.root.get_submodule(n.meta["owner"]))
+            flag = self.graph.call_module(f"{MODE}_{n.name}")
             arguments[key] = flag if in_training else self.graph.call_function(operator.not_, (flag,))
         if n.op in ("call_module", "get_attr"):
             own = _attribute(self.root, str(n.target))  # there is none for a constant that was made in forward
@@ -380,21 +446,25 @@ class _Piece:
     def _plain(self, n: fx.Node) -> Any:
         """What is no tensor: a constant, or computed from the batch's size, or a parent's device or dtype."""
 
-        def plain(first: Any, second: Any) -> Any:
-            if isinstance(first, tuple | list):
-                return tuple(map(plain, first, second))
+        def plain(values: Sequence[Any]) -> Any:
+            first = values[0]
+            if isinstance(first, tuple | list) and len(set(map(len, values))) == 1:
+                return tuple(map(plain, zip(*values, strict=True)))
             if isinstance(first, torch.device | torch.dtype):  # follow the network to another
                 what = "device" if isinstance(first, torch.device) else "dtype"
                 like = [p for p in self.parents if getattr(p.meta["values"][0], what) == first]
                 return self.graph.call_function(getattr, (self.copies[like[0]], what)) if like else first
-            if first == second:
+            if all(value == first for value in values):
                 return first
-            if not isinstance(first, int):
-                refuse(n, "it is computed from the size of the batch, and is no whole number")
-            slope = second - first  # it is slope * batch + offset
-            return self._line(self._batch(n), slope, first - slope * BATCHES[0])
+            if not isinstance(first, int) or not (line := _line_through(values)):
+                refuse(
+                    n,
+                    "it depends on the size of the batch n, but not as a * n + b with whole numbers a and b: compute "
+                    "it otherwise, or put it into a submodule and pass the type of that in leaves",
+                )
+            return self._line(self._batch(n), *line)
 
-        return plain(*n.meta["values"])
+        return plain(n.meta["values"])
 
     def _line(self, x: fx.Node, slope: int, offset: int) -> fx.Node:
         x = x if slope == 1 else self.graph.call_function(operator.mul, (x, slope))
@@ -403,8 +473,8 @@ class _Piece:
     def _batch(self, n: fx.Node) -> fx.Node:
         """The number of samples, from a parent; a parent may have several entries for each of them."""
         for p in self.parents:
-            for dimension, (first, second) in enumerate(zip(*(x.shape for x in p.meta["values"]), strict=True)):
-                if (each := second - first) and first == each * BATCHES[0]:
+            for dimension, sizes in enumerate(zip(*(x.shape for x in p.meta["values"]), strict=True)):
+                if (each := sizes[1] - sizes[0]) and list(sizes) == [each * n for n in BATCHES]:
                     size = self.graph.call_method("size", (self.copies[p], dimension))
                     return size if each == 1 else self.graph.call_function(operator.floordiv, (size, each))
         return refuse(n, "the size of the batch is not known where this is needed")
@@ -450,6 +520,20 @@ def _require_there(module: nn.Module, leaves: Sequence[Any]) -> None:
             raise ValueError(f"leaves names {leaf.__name__}, but no submodule is of this type")
         if not isinstance(leaf, str | type):
             raise TypeError(f"{leaf!r} names no leaf: give types of modules, or names of submodules")
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """A name that is not taken: ``name``, if need be with underscores."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _line_through(values: Sequence[int]) -> tuple[int, int] | None:
+    """``a`` and ``b`` if the values for batches of ``SIZES`` are ``a * size + b``."""
+    slope = values[1] - values[0]
+    offset = values[0] - slope * SIZES[0]
+    return (slope, offset) if list(values) == [slope * n + offset for n in SIZES] else None
 
 
 def _tensors_of(n: fx.Node) -> list[fx.Node]:

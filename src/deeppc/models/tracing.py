@@ -1,14 +1,15 @@
-"""Trace a torch module into a graph of operations, each run on two batches of different size while it is traced.
+"""Trace a torch module into a graph of operations, each run on batches of different sizes while it is traced.
 
 ``torch.fx`` writes down what a module computes, but knows no values. With them it is known what is a tensor and what a
 size, which sizes are the batch's, and which operations change a tensor in place or draw random numbers. A node of the
 traced graph has in its ``meta``
 
-``values``    its result for each of the two batches, of 2 and of 3 samples;
+``values``    its result for each of ``BATCHES``; of what is no tensor (sizes), for each of ``SIZES``;
 ``changed``   the nodes whose tensors it changed in place;
-``random``    whether it drew random numbers;
+``random``    whether it drew random numbers (what draws them and is no operation is refused);
 ``detached``  whether it ran under ``torch.no_grad``, or was taken out of what did;
 ``flags``     those of its arguments that are the training mode, with their value in training;
+``owner``     the path of the module in whose ``forward`` it is;
 ``ends``      names and modules whose result it is;
 ``line``      the line of the user's source that it comes from, in words.
 """
@@ -20,6 +21,8 @@ import functools
 import linecache
 import math
 import operator
+import pickle
+import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,8 +32,10 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.autograd.function import _SingleLevelFunction
 from torch.fx.node import map_aggregate, map_arg
 from torch.fx.proxy import TraceError
 
@@ -38,7 +43,8 @@ from deeppc.core.norm import random_state
 
 Leaf = str | type[nn.Module]
 
-BATCHES = (2, 3)  # so many samples; one would be too few for a BatchNorm
+BATCHES = (2, 3, 7)  # so many samples; one would be too few for a BatchNorm
+SIZES = (*BATCHES, 1, 10007)  # no tensor is made for the last two; nothing but a line passes through all
 FACTORIES = ("zeros", "ones", "empty", "full", "rand", "randn")  # these take no traced size by themselves
 # What may be asked of a tensor without looking at its contents.
 ATTRIBUTES = {"shape", "ndim", "dtype", "device", "layout", "is_cuda", "requires_grad", "itemsize", "nbytes"}
@@ -65,6 +71,8 @@ class Tracer(fx.Tracer):
         self._names = {leaf for leaf in leaves if isinstance(leaf, str)}
         self._batches = [[x[torch.arange(n, device=x.device) % len(x)] for x in examples] for n in BATCHES]
         self._running = False
+        self._random: bytes | None = None  # the generators' states after the last operation
+        self._functions: dict[type, str] = {}
 
     def chosen(self, module: nn.Module, name: str) -> bool:
         """Whether ``leaves`` names this module."""
@@ -108,21 +116,41 @@ class Tracer(fx.Tracer):
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         """Let sizes decide a branch, as long as the batch's does not matter."""
-        first, second = obj.node.meta["values"]
-        if isinstance(first, bool) and first == second:
+        first, *others = obj.node.meta["values"]
+        if isinstance(first, bool) and all(other == first for other in others):
             return first
         raise TraceError("which way it goes depends on the data, or on the size of the batch")
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         """Let loops run over what is not the batch: the parts of ``x.chunk(3)``, the steps of ``x.unbind(1)``."""
-        first, second = map(len, obj.node.meta["values"])
-        if first != second:
+        lengths = set(map(len, obj.node.meta["values"]))
+        if len(lengths) > 1:
             raise TraceError("it loops over the samples of the batch")
-        return iter([obj[i] for i in range(first)])  # type: ignore[index]
+        return iter([obj[i] for i in range(lengths.pop())])  # type: ignore[index]
+
+    def apply(self, function: type, args: tuple[Any, ...]) -> fx.Proxy:
+        """Record a ``torch.autograd.Function`` as one operation, for its ``backward`` is not that of its parts."""
+        if any(callable(a) and not isinstance(a, fx.Proxy) for a in args):
+            raise TraceError(
+                f"{function.__name__} takes a function (torch's checkpoint does not if use_reentrant=False)"
+            )
+        if function not in self._functions:
+            name = f"_{function.__name__}"
+            while hasattr(self.root, name):
+                name += "_"
+            self.root.__dict__[name] = Applied(function)  # beside its submodules: it may be looping over them
+            self._functions[function] = name
+        return self.create_proxy("call_module", self._functions[function], args, {})
 
     def create_node(self, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> fx.Node:
+        if self._random not in (None, _random_state(self._device)):
+            raise TraceError(
+                "random numbers are drawn before it that are no part of the graph, and so would be drawn once and for "
+                "all: draw them in the shape of an input (torch.rand_like), or in a module such as nn.Dropout"
+            )
         node = super().create_node(kind, target, args, kwargs, *rest, **named)
-        node.meta.update(values=[], changed=[], random=False, flags={}, ends=[], line=_line(sys._getframe()))
+        node.meta.update(values=[], changed=[], random=False, flags={}, ends=[])
+        node.meta.update(line=_line(sys._getframe()), owner=self.scope.module_path)
         taken = node.target is operator.getitem and node.all_input_nodes[0].meta["detached"]
         node.meta["detached"] = taken or not torch.is_grad_enabled()
         if kind not in ("placeholder", "output"):
@@ -132,21 +160,28 @@ class Tracer(fx.Tracer):
                     self._run(node)
             finally:
                 self._running = False
+        before, self._random = self._random, _random_state(self._device)
+        node.meta["random"] = before not in (None, self._random)
         return node
 
+    @property
+    def _device(self) -> torch.device:
+        return self._batches[0][0].device
+
     def _run(self, node: fx.Node) -> None:
-        """Run the operation on both batches, and note what it does besides."""
+        """Run the operation on all batches, and note what it does besides."""
         given = {n: n.meta["values"][0] for n in node.all_input_nodes}
-        versions = {n: x._version for n, x in given.items() if isinstance(x, Tensor)}
-        device = self._batches[0][0].device
-        before = random_state(device)
-        node.meta["values"] = [self._result(node, i) for i in range(len(BATCHES))]
-        node.meta["random"] = not all(map(torch.equal, before, random_state(device)))
-        node.meta["changed"] = [n for n, version in versions.items() if given[n]._version != version]
-        if any(map(has_tensors, given)) and not has_tensors(node) and node.meta["values"][0] is not None:
-            asked = node.args[1] in ATTRIBUTES if node.target is getattr else name_of(node) in QUESTIONS
-            if not asked:
-                raise TraceError("it makes a plain Python value of a tensor's contents")
+        versions = {n: _version(x, node) for n, x in given.items() if isinstance(x, Tensor)}
+        values = node.meta["values"] = [self._result(node, i) for i in range(len(BATCHES))]
+        node.meta["changed"] = [n for n, version in versions.items() if _version(given[n], node) != version]
+        if has_tensors(node):
+            return
+        if any(map(has_tensors, given)):
+            if values[0] is not None:
+                _require_question(node)
+            values += [_extrapolated(values[0], values[1], n) for n in SIZES[len(BATCHES) :]]
+        else:
+            values += [self._result(node, i) for i in range(len(BATCHES), len(SIZES))]
 
     def _result(self, node: fx.Node, batch: int) -> Any:
         if node.op == "get_attr":
@@ -157,6 +192,17 @@ class Tracer(fx.Tracer):
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+class Applied(nn.Module):
+    """A ``torch.autograd.Function`` as a module."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function.apply(*args)
 
 
 def trace(root: nn.Module, examples: Sequence[Tensor], leaves: Sequence[Leaf]) -> Tracer:
@@ -179,7 +225,7 @@ def _trace(
     for mode in (True, False):
         tracer = Tracer(leaves, examples, into)
         try:
-            with _traceable(), torch.enable_grad():
+            with _traceable(tracer), torch.enable_grad():
                 tracer.trace(copy.deepcopy(root).train(mode))
         except Exception as error:
             raise ValueError(_advice(root, error)) from error
@@ -227,6 +273,34 @@ def _found(kind: type, structure: Any) -> list[Any]:
     return found
 
 
+def _version(x: Tensor, node: fx.Node) -> Any:
+    """What differs once ``node`` has changed ``x`` in place: torch's count, which leaves out running statistics."""
+    statistics = name_of(node) == "batch_norm" and x.dim() == 1 and not x.is_meta
+    return (x._version, x.tolist()) if statistics else x._version
+
+
+def _require_question(node: fx.Node) -> None:
+    """Raise unless a plain value of a tensor is one that is the same in every training and prediction."""
+    question = node.args[1] if node.target is getattr else name_of(node)
+    if question not in (ATTRIBUTES if node.target is getattr else QUESTIONS):
+        raise TraceError("it makes a plain Python value of a tensor's contents")
+    if question == "requires_grad" and node.all_input_nodes[0].op != "get_attr":
+        raise TraceError("it asks whether a tensor requires a gradient, which is so in training alone")
+
+
+def _extrapolated(first: Any, second: Any, n: int) -> Any:
+    """What is ``first`` and ``second`` for the first two of ``BATCHES``, for ``n`` samples, if it is on a line."""
+    if isinstance(first, tuple | list):
+        return type(first)(_extrapolated(a, b, n) for a, b in zip(first, second, strict=False))
+    return first if first == second else first + (second - first) * (n - BATCHES[0])
+
+
+def _random_state(device: torch.device) -> bytes:
+    """The states of torch's, Python's and numpy's generators."""
+    states = [state.numpy() for state in random_state(device)]
+    return pickle.dumps((states, random.getstate(), np.random.get_state()))
+
+
 def _refuse_aliases(order: list[fx.Node]) -> None:
     """Raise if a tensor that is changed in place is read afterwards by another name than the result's.
 
@@ -238,15 +312,17 @@ def _refuse_aliases(order: list[fx.Node]) -> None:
             refuse(n, "it changes a tensor in place and hides that from its gradient: compute a new one")
         for old in (o for changed in n.meta["changed"] for o in order[: place[n]] if share_memory(o, changed)):
             if old.op == "get_attr":
-                refuse(n, f"it changes {old.target} in place, which only a module of torch.nn may do")
+                refuse(n, f"it changes {old.target} in place, which only a module such as nn.BatchNorm2d may do")
             if any(place[u] > place[n] and (u.op == "output" or has_tensors(u)) for u in old.users):
                 why = "it changes a tensor in place that is used again under its old name"
                 refuse(n, f"{why}: use what it returns, or compute a new one")
 
 
 @contextmanager
-def _traceable() -> Iterator[None]:
-    """Within, ``torch.zeros(x.size(0), 8)``, ``len(x.shape)``, ``range(x.size(1))`` and masks can be traced."""
+def _traceable(tracer: Tracer) -> Iterator[None]:
+    """Within, ``torch.zeros(x.size(0), 8)``, ``len(x.shape)``, ``range(x.size(1))``, masks and a
+    ``torch.autograd.Function`` can be traced, and autocast is refused.
+    """
 
     def recorded(make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)
@@ -263,8 +339,8 @@ def _traceable() -> Iterator[None]:
             values = proxy.node.meta["values"]
             if of is operator.index and isinstance(values[0], Tensor):
                 raise TraceError("it makes a plain Python value of a tensor's contents")
-            first, second = map(of, values)
-            if first != second:
+            first, *others = map(of, values)
+            if any(other != first for other in others):
                 raise TraceError("it needs the size of the batch as a plain number: use x.size(0)")
             return first
 
@@ -273,13 +349,25 @@ def _traceable() -> Iterator[None]:
     def known(ask: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(ask)
         def call(*args: Any) -> Any:
-            values = ([a.node.meta["values"][i] if isinstance(a, fx.Proxy) else a for a in args] for i in (0, 1))
-            first, second = (ask(*each) for each in values)
-            if first != second:
+            each = ([a.node.meta["values"][i] if isinstance(a, fx.Proxy) else a for a in args] for i in batches)
+            first, *others = (ask(*one) for one in each)
+            if any(other != first for other in others):
                 raise TraceError("what follows from a mask depends on the batch")
             return first
 
         return call
+
+    def applied(function: type, *args: Any) -> Any:
+        if _found(fx.Proxy, args):
+            return tracer.apply(function, args)
+        return super(_SingleLevelFunction, function).apply(*args)  # type: ignore[misc]
+
+    def entered(context: torch.autocast) -> Any:
+        if tracer._running:
+            return enter(context)  # type: ignore[no-untyped-call]
+        raise TraceError("it enters autocast, which the nodes would not: enter it around the training instead")
+
+    batches, enter = range(len(BATCHES)), torch.autocast.__enter__
 
     with ExitStack() as stack:
         stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
@@ -288,6 +376,8 @@ def _traceable() -> Iterator[None]:
             stack.enter_context(patch.object(owner, name, known(getattr(owner, name))))
         for name in FACTORIES:
             stack.enter_context(patch.object(torch, name, recorded(getattr(torch, name))))
+        stack.enter_context(patch.object(_SingleLevelFunction, "apply", classmethod(applied), create=True))
+        stack.enter_context(patch.object(torch.autocast, "__enter__", entered))
         stack.enter_context(patch.object(fx.Proxy, "__len__", constant(len)))
         stack.enter_context(patch.object(fx.Proxy, "__index__", constant(operator.index), create=True))
         yield
