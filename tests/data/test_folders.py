@@ -250,7 +250,7 @@ def test_a_constant_channel_stays_finite():
     ("x", "y", "expected"),
     [
         (torch.zeros(4, 3, dtype=torch.uint8), torch.zeros(4), r"expected uint8 images \(N, C, H, W\)"),
-        (torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4), "torch.int64 of .* or floats"),
+        (torch.zeros(4, 3, dtype=torch.int16), torch.zeros(4), r"torch.int16 of .* floats, or token numbers \(int64\)"),
         (torch.zeros(0, 3), torch.zeros(0), r"train inputs have the shape \(0, 3\)"),
     ],
 )
