@@ -75,7 +75,8 @@ def fit(
 ) -> RunResult:
     """Train ``net`` and test it. Afterwards it has the weights of the selected epoch, and the mode that it had before.
 
-    It is put in training mode, unless it is there: then layers of it that are not, a frozen BatchNorm say, stay so.
+        A network in evaluation mode is put in training mode. In one that is in training mode, layers that are not (a frozen
+    BatchNorm) stay as they are.
 
     ``data``       a :class:`deeppc.data.Dataset`; tensors ``(inputs, targets)``; or a ``DataLoader`` of such pairs.
                    Tensors and loaders also as ``(train, test)``, ``(train, validation, test)`` or a dict of such names.
@@ -198,7 +199,7 @@ def fit(
     horizon = min(epochs, table["schedule_epochs"]) * len(sources.train)
     with ExitStack() as stack:
         stack.enter_context(mode_kept(net))
-        if not net.training:  # else layers that are to evaluate, a frozen BatchNorm say, stay as they are
+        if not net.training:  # else a frozen BatchNorm stays frozen
             net.train()
         tell = together([*([stack.enter_context(display(False))] if show else []), *callbacks])
         if not workers.first:
