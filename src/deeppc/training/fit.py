@@ -75,7 +75,7 @@ def fit(
 ) -> RunResult:
     """Train ``net`` and test it. Afterwards it has the weights of the selected epoch, and the mode that it had before.
 
-        A network in evaluation mode is put in training mode. In one that is in training mode, layers that are not (a frozen
+    A network in evaluation mode is put in training mode. In one that is in training mode, layers that are not (a frozen
     BatchNorm) stay as they are.
 
     ``data``       a :class:`deeppc.data.Dataset`; tensors ``(inputs, targets)``; or a ``DataLoader`` of such pairs.
