@@ -57,8 +57,10 @@ def test_scaling_from_the_command_line(tmp_path, monkeypatch):
     assert {p.name for p in (tmp_path / "b").iterdir()} == {f"scaling.{suffix}" for suffix in SUFFIXES}
 
 
-def test_a_run_from_the_command_line(tmp_path, capsys):
-    args = ["bench", "--models", "vgg5", "--width", "0.02", "--batch-size", "2", "--rounds", "2"]
+@pytest.mark.parametrize("norm", ["none", "bf"])
+def test_a_run_from_the_command_line(tmp_path, capsys, norm):
+    """With norms ipc predicts once more: running statistics move in the last step."""
+    args = ["bench", "--models", "vgg5", "--width", "0.02", "--batch-size", "2", "--rounds", "2", "--norm", norm]
     assert cli.main([*args, "--threads", "1", "--out", str(tmp_path / "b")]) == 0
     record = json.loads((tmp_path / "b" / "bench.json").read_text())
     cells = {cell["algorithm"]: cell for cell in record["cells"]}
@@ -66,6 +68,7 @@ def test_a_run_from_the_command_line(tmp_path, capsys):
     assert cells["bp"]["ratio"] == cells["bp"]["bound"] == cells["bp"]["memory"] == 1
     assert cells["torch"]["bound"] is None
     assert cells["pc+s+f, alpha=0"]["bound"] == 1
+    assert (cells["ipc+s, alpha=0"]["bound"] > 1) == (norm == "bf")
     assert {p.name for p in (tmp_path / "b").iterdir()} == {f"bench.{suffix}" for suffix in SUFFIXES}
     assert "vgg5" in (tmp_path / "b" / "bench.md").read_text()
 

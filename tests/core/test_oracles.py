@@ -191,6 +191,18 @@ def test_5_equals_the_naive_engine_on_random_graphs(net, algo):
     check_against_naive(algo, *case(net, shape=(4,)))
 
 
+@settings(slow_draws, max_examples=60)
+@given(
+    dags(),
+    st.sampled_from([0.1, 0.5, 1.5]),
+    st.sampled_from([None, 2, 7]),
+    st.sampled_from(["squared_error", "cross_entropy"]),
+)
+def test_5_holds_where_weights_learn_while_the_spike_is_pulled_back(net, lr_x, T, loss):
+    algo = Algorithm.parse("pc+s+f", alpha=0.0, lr_x=lr_x, T=T, loss=loss)
+    check_against_naive(algo, *case(net, shape=(4,)))
+
+
 @pytest.mark.parametrize("spec", ["pc", "pc+s", "pc+f", "pc+s+f", "pc+d+f", "pc+l", "ipc", "ipc+s", "ipc+d"])
 @every_net
 def test_5_equals_the_naive_engine_on_images(name, spec):

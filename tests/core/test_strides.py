@@ -234,6 +234,36 @@ def test_who_rests_costs_no_more_than_backprop():
     assert [some.pull_backs[v] - spikes.pull_backs[v] for v in levels] == [0] * 3 + [1] * 5
 
 
+@pytest.mark.parametrize("lr_x", [0.3, 1.0])
+def test_energy_with_alpha_0_is_that_of_backprops_errors_as_the_wave_leaves_them(lr_x):
+    """A node is moved by lr_x^a of backprop's error and falls back by lr_x of that; at a rate of 1, to where it was."""
+    for net in nets().values():
+        images, labels = batch(net)
+        whole = Algorithm.parse("bp").gradients(net, images, labels).energy
+        ours = Algorithm.parse("pc+s+f", lr_x=lr_x, alpha=0.0).gradients(net, images, labels).energy
+        for v, energy in ours.items():
+            factor = 1.0 if v in net.outputs else (1 - lr_x) * lr_x ** net.arrival[v]
+            torch.testing.assert_close(energy, factor**2 * whole[v], rtol=1e-9, atol=1e-30)
+        learnt = gradients(Algorithm.parse("pc+s+f", lr_x=lr_x, alpha=0.0), net, images, labels)
+        assert all(gradient is not None for gradient in learnt.values())  # that of no error is 0
+
+
+def test_units_of_their_own_precision_fall_back_each_by_its_own():
+    """So a node does not end along its error, and what it learns is that of the definition: (1 - lr p) of each unit."""
+    torch.manual_seed(0)
+    net = mlp(3).double()
+    images, labels = batch(net)
+    plain = gradients(Algorithm.parse("pc+s+f", lr_x=0.3, alpha=0.0), net, images, labels)
+    precision = torch.rand(net.nodes["1"](images).shape[1]).double() + 0.5
+    net.energies["1"] = Gaussian(precision)
+    ours = gradients(Algorithm.parse("pc+s+f", lr_x=0.3, alpha=0.0), net, images, labels)
+    # what weights learn from is precision * deviation; the first level sends nothing on, so all else is as before
+    factor = precision * (1 - 0.3 * precision) / (1 - 0.3)
+    for parameter, expected in plain.items():
+        rows = factor.view(-1, *[1] * (expected.dim() - 1)) if parameter.startswith("nodes.1.") else 1.0
+        torch.testing.assert_close(ours[parameter], expected * rows, rtol=1e-9, atol=1e-14)
+
+
 def test_with_alpha_0_strides_change_nothing():
     for net in nets().values():
         images, labels = batch(net)

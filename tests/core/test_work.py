@@ -1,13 +1,15 @@
 """The work of a step, counted exactly: for a chain of L nodes it follows from the schedule alone."""
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given, settings
 from nets import algorithms, batch, dags, mlp, parse
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from deeppc import Algorithm, Chain
+from deeppc import Algorithm, Chain, models
 
 
 def work(spec, L, dtype=torch.float64, **options):
@@ -33,6 +35,35 @@ def test_with_alpha_0_a_step_costs_what_backprop_costs(L):
     for spec in ("bp", "pc+s+f", "ipc+s"):
         assert work(spec, L, alpha=0.0) == ([1] * L, [0] + [1] * (L - 1), [1] * L), spec
     assert work("pc+s", L, alpha=0.0) == ([1] + [2] * (L - 1), [0] + [1] * (L - 1), [1] * L)
+
+
+class Operations(TorchDispatchMode):
+    """How often torch computed what takes time in a network with norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name = operation.overloadpacket.__name__
+        if name in ("convolution", "convolution_backward", "native_batch_norm", "native_batch_norm_backward"):
+            self.counts[name] += 1
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["vgg5", "resnet10"])
+def test_with_alpha_0_torch_computes_no_more_than_for_backprop(name):
+    """Weights learn by the pull-back that activities are moved by: neither norms nor convolutions go back twice."""
+    net = models.build(name, width=0.04, norm="bf")
+    images, labels = batch(net, shape=(3, 32, 32), dtype=torch.float32)
+    counts = {}
+    for spec in ("bp", "pc+s+f"):
+        with Operations() as found:
+            parse(spec, lr_x=0.5, alpha=0.0).gradients(net, images, labels)
+        counts[spec] = found.counts
+    layers = [module for module in net.modules() if isinstance(module, torch.nn.Conv2d)]
+    assert counts["bp"]["convolution_backward"] == len(layers)
+    assert counts["pc+s+f"] == counts["bp"]
 
 
 @ones

@@ -37,7 +37,7 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Networks at a width, on batches of 3x32x32 images, and how often each step is timed."""
+    """Networks at a width, with a norm, on batches of 3x32x32 images, and how often each step is timed."""
 
     models: tuple[str, ...] = ("vgg5", "vgg7", "vgg10", "resnet10", "resnet18")
     algorithms: tuple[str, ...] = tuple(SPECS)
@@ -45,6 +45,7 @@ class Setting:
     batch_size: int = 128
     rounds: int = 7
     threads: int = 2
+    norm: str = "none"
 
     def __post_init__(self) -> None:
         require_positive(batch_size=self.batch_size, rounds=self.rounds, threads=self.threads)
@@ -76,10 +77,10 @@ class StepCost:
 def bench(setting: Setting, folder: Path, tell: Tell = silent) -> Table:
     """Measure, and write table, picture and numbers to ``folder``, which is tried before anything is measured.
 
-    Raises ``ValueError`` for an unknown network. Without a place to write, the RunError has the table.
+    Raises ``ValueError`` for an unknown network or norm. Without a place to write, the RunError has the table.
     """
     for model in setting.models:
-        build(model, width=setting.width)  # an unknown one is found now
+        build(model, width=setting.width, norm=setting.norm)  # an unknown one is found now
     require_writable(folder)
     costs = list(run(setting, tell))
     table = as_table(costs)
@@ -92,7 +93,7 @@ def run(setting: Setting, tell: Tell = silent) -> Iterator[StepCost]:
     torch.set_num_threads(setting.threads)
     for model in setting.models:
         torch.manual_seed(0)
-        net = build(model, width=setting.width)
+        net = build(model, width=setting.width, norm=setting.norm)
         images, labels = batch(net, setting.batch_size)
         steps = {name: step(name, net, images, labels) for name in (PLAIN, *setting.algorithms)}
         works = {name: work for name, once in steps.items() if (work := once()) is not None}  # also warms up

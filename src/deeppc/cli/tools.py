@@ -107,6 +107,8 @@ class Bench:
     """How often each step is timed; the steps of a round are interleaved."""
     threads: int = 2
     """Threads that torch may use."""
+    norm: Literal["none", "bn", "bf"] = "none"
+    """Norm of the networks; bf: BatchNorm freezing."""
     scaling: bool = False
     """Measure instead how time and memory grow with inference steps, depth and batch size."""
     out: Path = Path("bench")
@@ -126,7 +128,7 @@ class Bench:
                 if self.scaling:
                     table = scaling.bench(self.out, rounds=self.rounds, threads=self.threads, tell=status.update)
                 else:
-                    sizes = {name: getattr(self, name) for name in ("width", "batch_size", "rounds", "threads")}
+                    sizes = {name: getattr(self, name) for name in ("width", "batch_size", "rounds", "threads", "norm")}
                     table = steps.bench(steps.Setting(models, **sizes), self.out, status.update)
             except ValueError as error:
                 raise ConfigError(str(error)) from error

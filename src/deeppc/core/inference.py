@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Protocol
@@ -31,13 +32,25 @@ class PullBack(Protocol):
     def __call__(self, v: str, eps: Tensor, *, parents: Sequence[str]) -> list[Tensor | None]: ...
 
 
+class Learn(Protocol):
+    """A :class:`PullBack` that lets the weights learn on the way, from ``part`` of the error."""
+
+    def __call__(self, v: str, eps: Tensor, *, parents: Sequence[str], part: float) -> list[Tensor | None]: ...
+
+
 def relax(
-    descent: Descent, steps: int, *, observe: Observer | None = None, relaxed: Callable[[str], None] | None = None
+    descent: Descent,
+    steps: int,
+    *,
+    observe: Observer | None = None,
+    relaxed: Callable[[str], None] | None = None,
+    learn: Learn | None = None,
 ) -> None:
     """Run inference steps ``t = 0 .. steps - 1``.
 
     ``observe(t, state)`` sees the state before each step, and after the last; if it returns True, inference ends.
     ``relaxed(v)`` is called as soon as ``v`` will neither move nor pull at its parents any more.
+    ``learn`` pulls the error of ``v`` back where it is known already that ``v`` ends at a part of it.
     """
     state, turns = descent.state, descent.turns(steps)
     final = descent.final_turns(steps) if relaxed is not None else {}
@@ -52,7 +65,10 @@ def relax(
         if v in state.free:
             descent.move(v, t)
         elif v:
-            descent.turn(v, t)
+            if learn is not None and (part := descent.part(v)) is not None:
+                descent.turn(v, t, partial(learn, part=part), learns=True)
+            else:
+                descent.turn(v, t)
             if relaxed is not None and final[v] == t:
                 relaxed(v)
 
@@ -170,6 +186,10 @@ class Descent:
         """Let all activities stand still from now on."""
         self.receive = lambda v, t: 0.0
         self._buffers.clear()
+
+    def part(self, v: str) -> float | None:
+        """The part of the first error of ``v`` that it ends at, from the initial state, if the schedule says so."""
+        return None
 
     def final_turns(self, steps: int) -> dict[str, int]:
         """The last step at which each node may move or pull at a parent (step 0 if it never does)."""

@@ -140,6 +140,20 @@ class Strides(Descent):
             return 1 + (1 - lr) / lr * (1 - grown[net.arrival[v]])
 
         super().__init__(state, lr, 0.0, False, send, receive)
+        self._parts = {
+            v: 1.0 if v in still else 1 - lr * receive(v, net.arrival[v])
+            for v in net.nodes
+            if (state.energy[v].plain or v in still)  # so that it falls back along its error
+            and not any(alpha * self._left[u] for u in (v, *net.successors[v]))
+            and all(net.arrival[u] >= net.arrival[v] for p in net.hidden_parents(v) for u in net.successors[p])
+        }
+
+    def part(self, v: str) -> float | None:
+        """Of a node that moves when its successors spike, falls back at its own spike, and that is all.
+
+        Its parents have not moved by then.
+        """
+        return self._parts.get(v) or None  # at a rate of 1 nothing is left
 
     def turns(self, steps: int) -> list[tuple[int, str]]:
         """Only those of nodes that send, and of their parents, which they move: as many as there are nodes.

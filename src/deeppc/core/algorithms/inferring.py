@@ -137,7 +137,8 @@ class Inferring(Descending):
         """What is known in advance: ``lr_x ** arrival`` as the unit, and how large deviations become.
 
         The clamped outputs have the unit 1, and all nodes under Adam, which moves them all at the same rate. Where the
-        estimate does not hold (unbalanced graphs, energies of one's own) units go down to 2^-60.
+        estimate does not hold (unbalanced graphs, energies of one's own) units go down to 2^-60, and all errors count,
+        those at the front of the wave, too: parents may have moved before it comes.
         """
         from deeppc.core.wave import Wave
 
@@ -158,7 +159,7 @@ class Inferring(Descending):
 
         exponents = {v: exponent(v) for v in net.nodes}
         wave = Wave(exponents, {v: self.beta * size for v, size in amplitudes.items()}, behind)
-        return wave if estimated else wave.coarse()
+        return wave if estimated else replace(wave.coarse(), behind=1.0)
 
     def pi(self, t: int, arrival: int, T: int) -> float:
         """The precision at step ``t`` of a node that the wave reaches at step ``arrival``."""

@@ -11,7 +11,7 @@ With free relaxation the state that the unclamped network settles in stands in f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -138,12 +138,21 @@ class PC(Inferring):
         net = batch.net
         forward = [v for v in net.nodes if self.forward and net.arrival[v] < (self.forward_last or math.inf)]
         from_start = set(forward if self.presynaptic == "initial" and not self.free_steps else ())
-        unread = len(from_start) == len(net.nodes) and batch.observe is None
+        all_from_start = len(from_start) == len(net.nodes)
+        unread = all_from_start and batch.observe is None
+        learnt: set[str] = set()
         waited_for = {v: {v, *net.successors[v]} for v in net.nodes}  # before what is held of it can go
+
+        def learn_on_the_way(v: str, eps: Tensor, *, parents: Sequence[str], part: float) -> list[Tensor | None]:
+            """Forward update where ``v`` will be at a part of its error: by the pull-back that is made of it anyway."""
+            learnt.add(v)
+            pulls = batch.learn(v, eps, state.initial(v), parents=parents, pi=part)
+            batch.energy[v] *= part**2
+            return pulls
 
         def learn_from_start(v: str) -> None:
             """Forward update through the initial prediction of ``v``, kept since, or made anew if there are weights."""
-            if v in from_start and state.moved(v):
+            if v in from_start and v not in learnt and state.moved(v):
                 prediction = state.initial(v) if batch.parameters[v] else Prediction(state.mu0[v], {})
                 batch.learn(v, state.error_from_start(v), prediction)
             if unread:
@@ -158,6 +167,7 @@ class PC(Inferring):
             self.steps(net),
             observe=batch.observe,
             relaxed=learn_from_start if from_start else None,
+            learn=learn_on_the_way if all_from_start else None,
         )
 
         relaxed = state.d
