@@ -463,3 +463,50 @@ def test_precisions_may_be_of_any_size():
         Algorithm.parse("pc+s+f", lr_x=0.1, T=12).gradients(copied, x.to(dtype), y)
         found.append([weight.grad.double() for weight in copied.nodes.parameters()])
     assert all((a - b).norm() < 1e-3 * a.norm() for a, b in zip(*found, strict=True))
+
+
+def shortcuts(n):
+    """A chain of ``n`` levels and an output, with a shortcut over three of them wherever it fits: not balanced."""
+    nodes = {}
+    for i in range(n):
+        parents = [f"h{j}" for j in (i - 1, i - 3) if j >= 0] or ["input"]
+        nodes[f"h{i}"] = (Mix([6] * len(parents), 6, nn.Tanh()), parents)
+    return Graph(nodes | {"y": (Mix([6], 3, nn.Identity()), [f"h{n - 1}"])})
+
+
+@pytest.mark.parametrize("spec", ["pc+s+f", "pc+s", "pc+f"])
+@pytest.mark.parametrize("alpha", [0.0, 0.001])
+@pytest.mark.parametrize("lr_x", [0.1, 0.5])
+@pytest.mark.parametrize("n", [6, 10])
+def test_float32_holds_where_parents_move_first(n, lr_x, alpha, spec):
+    """In a graph that is not balanced a parent may move before the node spikes, and more than it."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        net = shortcuts(n)
+        for parameter in net.parameters():
+            parameter.data *= 1.7
+        whole = copy.deepcopy(net).double()
+        images, labels = batch(whole, n=8, shape=(6,), seed=seed)
+        exact = gradients(parse(spec, lr_x=lr_x, alpha=alpha, resolve=False), whole, images, labels)
+        ours = gradients(parse(spec, lr_x=lr_x, alpha=alpha), net, images.float(), labels)
+        for name, expected in exact.items():
+            assert float((ours[name].double() - expected).norm() / expected.norm()) < 2e-3, name
+
+
+@pytest.mark.parametrize("options", [{"spec": "pc+s+f", "alpha": 1e-7, "lr_x": 0.5}, {"spec": "pc", "lr_x": 0.05}])
+def test_an_observer_is_told_the_energy_of_the_present_state(options):
+    """Also where errors are pulled back through the initial prediction: half the square of x - f(x of the parents)."""
+    torch.manual_seed(0)
+    net = mlp(8).double()
+    images, labels = batch(net)
+    compared = []
+
+    def observe(t, state):
+        for v, energy in state.energies().items():
+            parents = [state.mu0[p] if p in net.inputs else state.value(p) for p in net.parents[v]]
+            by_definition = (state.value(v) - net.nodes[v](*parents)).square().sum(1) / 2
+            torch.testing.assert_close(energy, by_definition.detach(), rtol=1e-3, atol=1e-24)
+            compared.append(energy.max() > 1e-21)
+
+    parse(**options).gradients(net, images, labels, observe=observe)
+    assert sum(compared) > 20  # far more than the rounding of float64 leaves

@@ -248,6 +248,19 @@ def test_energy_with_alpha_0_is_that_of_backprops_errors_as_the_wave_leaves_them
         assert all(gradient is not None for gradient in learnt.values())  # that of no error is 0
 
 
+@pytest.mark.parametrize("T", [1, 2, 4])
+def test_an_output_that_has_not_spiked_by_the_end_learns_what_backprop_teaches_it(T):
+    """``z`` stands at level 2 of 4, so that it would spike at step 2; its distance from the target is there before."""
+    torch.manual_seed(0)
+    nodes = {v: (nn.Linear(4, 4), p) for v, p in {"a": "input", "b": "a", "c": "b", "y": "c", "z": "a"}.items()}
+    net = Graph(nodes).double()
+    images, targets = torch.randn(5, 4).double(), {v: torch.randn(5, 4).double() for v in ("y", "z")}
+    whole = gradients(Algorithm.parse("bp"), net, images, targets)
+    ours = gradients(Algorithm.parse("pc+s+f", alpha=0.0, lr_x=0.3, T=T), net, images, targets)
+    for name in ("nodes.y.weight", "nodes.z.weight"):
+        torch.testing.assert_close(ours[name], whole[name], rtol=1e-10, atol=0)
+
+
 def test_units_of_their_own_precision_fall_back_each_by_its_own():
     """So a node does not end along its error, and what it learns is that of the definition: (1 - lr p) of each unit."""
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -83,7 +83,7 @@ def bench(setting: Setting, folder: Path, tell: Tell = silent) -> Table:
         build(model, width=setting.width, norm=setting.norm)  # an unknown one is found now
     require_writable(folder)
     costs = list(run(setting, tell))
-    table = as_table(costs)
+    table = replace(as_table(costs), title=f"norm: {setting.norm}")
     save(folder / "bench", {"setting": asdict(setting), "cells": [asdict(cost) for cost in costs]}, table, draw(costs))
     return table
 

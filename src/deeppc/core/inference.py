@@ -188,7 +188,7 @@ class Descent:
         self._buffers.clear()
 
     def part(self, v: str) -> float | None:
-        """The part of the first error of ``v`` that it ends at, from the initial state, if the schedule says so."""
+        """What part of the error at its spike ``v`` ends at, where that is known before; else None."""
         return None
 
     def final_turns(self, steps: int) -> dict[str, int]:

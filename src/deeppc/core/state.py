@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from deeppc.core import reuse
-from deeppc.core.energies import energies_of
+from deeppc.core.energies import by_sample, energies_of
 from deeppc.core.graph import Graph, Sum
 from deeppc.core.inputs import check_output
 from deeppc.core.norm import Draws, freezable, frozen
@@ -268,7 +268,7 @@ class State:
         response0, rounding = self.response0(v), torch.finfo(self.mu0[v].dtype).eps
         linear, fine = self._differences[v] == "linear" and v in self.kept, rounding <= FLOAT32
         shared = fine and not linear  # in bfloat16 the slope would be that of another state
-        length = (4 if fine and linear else 2) * rounding ** (2 / 3)
+        length = (2 if not fine else 16 if not self.wave.balanced else 4 if linear else 2) * rounding ** (2 / 3)
         extents = [(unit * size, both, own) for p, unit in moved.items() for size, both, own in [self._extent(p)]]
         size, both, own = map(torch.stack, zip(*extents, strict=True))
         share = size / size.max()
@@ -306,9 +306,14 @@ class State:
 
     def energies(self) -> dict[str, Tensor]:
         """The energy of each node and sample, (batch,), at the present state."""
-        return {
-            v: self.energy[v].value(self.value(v), reuse.widened(self.predict(v).mu.detach())) for v in self.net.nodes
-        }
+        return {v: self._energy(v) for v in self.net.nodes}
+
+    def _energy(self, v: str) -> Tensor:
+        energy = self.energy[v]
+        if energy.plain and self._differences[v] != "direct":  # the prediction may be another, or rounded
+            eps = self.error(v)
+            return by_sample(eps.to(reuse.widest(eps)).square()) / 2 * self.unit(v) ** 2
+        return energy.value(self.value(v), reuse.widened(self.predict(v).mu.detach()))
 
     def moved(self, v: str) -> bool:
         """Whether the activity of ``v`` is another than its initial prediction."""

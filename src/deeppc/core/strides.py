@@ -143,7 +143,7 @@ class Strides(Descent):
         self._parts = {
             v: 1.0 if v in still else 1 - lr * receive(v, net.arrival[v])
             for v in net.nodes
-            if (state.energy[v].plain or v in still)  # so that it falls back along its error
+            if (state.energy[v].plain or v in still)  # it falls back along its error, or stays
             and not any(alpha * self._left[u] for u in (v, *net.successors[v]))
             and all(net.arrival[u] >= net.arrival[v] for p in net.hidden_parents(v) for u in net.successors[p])
         }
@@ -153,10 +153,10 @@ class Strides(Descent):
 
         Its parents have not moved by then.
         """
-        return self._parts.get(v) or None  # at a rate of 1 nothing is left
+        return self._parts.get(v) or None  # 0, at a rate of 1, is no part to learn from
 
     def turns(self, steps: int) -> list[tuple[int, str]]:
-        """Only those of nodes that send, and of their parents, which they move: as many as there are nodes.
+        """Those of nodes that send, and of their parents, which they move; one of each other node. As many as nodes.
 
         The wave goes on whatever happens behind its front. So the strides of a node follow as soon as its parents have
         fallen back, and it is done with while the wave is on its way.
@@ -167,6 +167,7 @@ class Strides(Descent):
             for t in (net.arrival[v], *range(self._front, steps)):
                 if t < steps and self.send(v, t):
                     found |= {(t, u): None for u in (v, *net.parents[v]) if u in net.nodes}
+        found |= {(0, v): None for v in net.nodes.keys() - {v for _, v in found}}
         index = {v: i for i, v in enumerate(net.nodes)}
 
         def place(turn: tuple[int, str]) -> tuple[int, ...]:

@@ -37,13 +37,15 @@ class Wave:
 
     ``behind`` is the part of a deviation that comes from errors behind the front of the wave, 1 at most: the less it
     is, the less does it matter how exact those are. ``bounded``: outputs move by about 1, as the amplitudes have it;
-    else these say how small a deviation may be, and not how large.
+    else these say how small a deviation may be, and not how large. ``balanced``: a node spikes before its parents move;
+    else an error is often a small difference of two deviations, whose rounding matters most.
     """
 
     exponents: Mapping[str, int] = field(default_factory=dict)
     amplitudes: Mapping[str, float] = field(default_factory=dict)
     behind: float = 1.0
     bounded: bool = True
+    balanced: bool = True
 
     def unit(self, v: str, of: str | None = None) -> float:
         """The unit of ``v``; in terms of that ``of`` another node."""
@@ -60,6 +62,8 @@ class Wave:
         ``behind`` of a deviation, which may be as inexact; slopes act on that part once more.
         """
         size, rounding = self.amplitudes.get(v, 1.0), torch.finfo(dtype).eps / FLOAT32
+        if not self.balanced:  # parents may move more than ``v``, or far less
+            return "stretched" if size < 1 else "direct"
         if size < KINKED and size * self.behind**2 < LINEAR * rounding:
             return "linear" if self.bounded else "stretched"  # which is right for large ones, too
         return "stretched" if size < STRETCHED * self.behind * math.sqrt(rounding) else "direct"

@@ -137,8 +137,7 @@ class Inferring(Descending):
         """What is known in advance: ``lr_x ** arrival`` as the unit, and how large deviations become.
 
         The clamped outputs have the unit 1, and all nodes under Adam, which moves them all at the same rate. Where the
-        estimate does not hold (unbalanced graphs, energies of one's own) units go down to 2^-60, and all errors count,
-        those at the front of the wave, too: parents may have moved before it comes.
+        estimate does not hold (unbalanced graphs, energies of one's own) units go down to 2^-60.
         """
         from deeppc.core.wave import Wave
 
@@ -149,8 +148,8 @@ class Inferring(Descending):
         if self.optimizer_x == "adam" or not self.resolve:
             return Wave()
         amplitudes = {v: sizes[net.hops[v]] for v in net.nodes}
-        estimated = all(net.hops[v] == net.arrival[v] for v in net.nodes)
-        estimated &= all(getattr(energy, "canonical", False) for energy in net.energies.values())
+        balanced = all(net.hops[v] == net.arrival[v] for v in net.nodes)
+        canonical = all(getattr(energy, "canonical", False) for energy in net.energies.values())
 
         def exponent(v: str) -> int:
             least = math.frexp(amplitudes[v])[1] - 20 if amplitudes[v] else -math.inf  # not far below what it counts
@@ -158,8 +157,8 @@ class Inferring(Descending):
             return 0 if v in net.outputs else int(min(0, unit))
 
         exponents = {v: exponent(v) for v in net.nodes}
-        wave = Wave(exponents, {v: self.beta * size for v, size in amplitudes.items()}, behind)
-        return wave if estimated else replace(wave.coarse(), behind=1.0)
+        wave = Wave(exponents, {v: self.beta * size for v, size in amplitudes.items()}, behind, balanced=balanced)
+        return wave if balanced and canonical else wave.coarse()
 
     def pi(self, t: int, arrival: int, T: int) -> float:
         """The precision at step ``t`` of a node that the wave reaches at step ``arrival``."""
