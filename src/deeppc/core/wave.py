@@ -63,7 +63,7 @@ class Wave:
         """
         size, rounding = self.amplitudes.get(v, 1.0), torch.finfo(dtype).eps / FLOAT32
         if not self.balanced:  # parents may move more than ``v``, or far less
-            return "stretched" if size < 1 else "direct"
+            return "stretched" if size < math.sqrt(rounding) else "direct"
         if size < KINKED and size * self.behind**2 < LINEAR * rounding:
             return "linear" if self.bounded else "stretched"  # which is right for large ones, too
         return "stretched" if size < STRETCHED * self.behind * math.sqrt(rounding) else "direct"
