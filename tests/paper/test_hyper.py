@@ -129,7 +129,7 @@ def test_every_cell_can_be_trained(name, scale):
         assert cell.config.model in names()
         assert cost(cell.config) > 0
         assert cell.seeds
-        assert not cell.config.setting("depth_gain") or name in ("readings", "gain", "deep")
+        assert not cell.config.setting("depth_gain") or name in ("readings", "gain", "deep", "control")
     assert len({(cell.table, cell.row, cell.column) for cell in cells}) == len(cells)
 
 
@@ -159,7 +159,7 @@ SIZES = {
     "gain": 4 * (6 + 5 + 3) + 5,
     "deep": 3 * 4,
     "rivals": 17 * 3 + 1,
-    "control": (4 + 2 * 3) + 5 + 7,
+    "control": (4 + 2 * 3) + 5 + 8,
 }
 
 

@@ -63,15 +63,18 @@ class IPC(Inferring):
         for t in range(T):
             if batch.observe is not None:
                 batch.observe(t, state)
-            if t == T - 1:
-                for v in net.nodes:
-                    state.move_statistics(v)
+            last = t == T - 1
+            if last:
                 descent.stop()  # activities are not read any more: in the last step only weights learn
             learnt = []
             for v in reversed(list(net.nodes)):
+                if last:
+                    state.move_statistics(v)
                 pi = self.pi(t, net.arrival[v], T) if batch.parameters[v] or precisions[v] else 0.0
                 if descent.turn(v, t, partial(learn, pi=pi), learns=bool(pi)) and pi:
                     learnt.append(v)
+                if last:
+                    state.let_go(v)
             batch.update(learnt)
             if self.follow and t < T - 1:
                 state.follow()
