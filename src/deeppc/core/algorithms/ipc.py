@@ -76,5 +76,5 @@ class IPC(Inferring):
                 if last:
                     state.let_go(v)
             batch.update(learnt)
-            if self.follow and t < T - 1:
+            if self.follow and not last:
                 state.follow()
