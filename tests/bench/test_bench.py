@@ -64,6 +64,7 @@ def test_a_run_from_the_command_line(tmp_path, capsys, norm):
     assert cli.main([*args, "--threads", "1", "--out", str(tmp_path / "b")]) == 0
     record = json.loads((tmp_path / "b" / "bench.json").read_text())
     cells = {cell["algorithm"]: cell for cell in record["cells"]}
+    assert record["origin"]["versions"]["torch"] == torch.__version__
     assert list(cells) == ["torch", *SPECS]
     assert cells["bp"]["ratio"] == cells["bp"]["bound"] == cells["bp"]["memory"] == 1
     assert cells["torch"]["bound"] is None

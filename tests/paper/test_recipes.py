@@ -245,17 +245,18 @@ def test_the_page_suits_a_desktop_and_a_phone(name, done, tmp_path):
     check_layout(planned.folder / "report.html", tmp_path)
 
 
-def test_times_of_another_width_are_measured_anew(tmp_path, monkeypatch):
+def test_times_of_another_network_are_measured_anew(tmp_path, monkeypatch):
     @dataclass
     class Measured:
         model: str
 
-    widths = []
-    monkeypatch.setattr(bench, "run", lambda setting, tell: widths.append(setting.width) or [Measured("vgg5")])
-    for width in (0.5, 0.5, 0.25):
-        scale = scale_for("smoke", "time", width=width, models=("vgg5",))
+    nets = [(0.5, "none"), (0.25, "none"), (0.25, "bf")]
+    found = []
+    monkeypatch.setattr(bench, "run", lambda now, tell: found.append((now.width, now.norm)) or [Measured("vgg5")])
+    for width, norm in [nets[0], *nets]:
+        scale = scale_for("smoke", "time", width=width, norm=norm, models=("vgg5",))
         find("time").work(scale, tmp_path, lambda text: None)
-    assert widths == [0.5, 0.25]
+    assert found == nets
 
 
 @pytest.mark.usefixtures("unsaved")

@@ -20,6 +20,7 @@ from deeppc.errors import RunError
 from deeppc.files import write_json, write_text
 from deeppc.report import plots
 from deeppc.report.tables import Table
+from deeppc.runs.provenance import provenance
 
 Tell = Callable[[str], None]
 PLAIN = "torch"  # an ordinary training loop in torch, without deeppc
@@ -100,20 +101,16 @@ def require_positive(**counts: int) -> None:
             raise ValueError(f"{name} is {count}, but must be at least 1")
 
 
-def machine() -> dict[str, object]:
-    """Return what the numbers depend on, besides the code."""
-    return {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "load": [round(x, 2) for x in os.getloadavg()],
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-    }
+def origin() -> dict[str, Any]:
+    """Return what the numbers depend on: commit, versions, machine, and what else it had to do."""
+    busy = {"cpu": torch.backends.cpu.get_cpu_capability(), "load": [round(x, 2) for x in os.getloadavg()]}
+    return {**provenance(), **busy}
 
 
 def save(stem: Path, record: Mapping[str, Any], table: Table, figure: Figure) -> None:
     """Write ``<stem>.json``, ``.md``, ``.svg`` and ``.png``. A RunError has the table, which else would be lost."""
     try:
-        write_json(stem.with_suffix(".json"), {"machine": machine(), **record})
+        write_json(stem.with_suffix(".json"), {"origin": origin(), **record})
         write_text(stem.with_suffix(".md"), table.markdown())
         plots.save(figure, stem)
     except RunError as error:

@@ -146,7 +146,7 @@ def work(scale: Scale, folder: Path, tell: Callable[[str], None]) -> None:
     path = folder / EXTRA
     record: dict[str, Any] = read_json(path) if path.exists() else {}
     if record.get("width") != scale.width:
-        record = {"machine": timing.machine(), "width": scale.width, "steps": []}
+        record = {"origin": timing.origin(), "width": scale.width, "steps": []}
     there = {(step["row"], step["column"]) for step in record["steps"]}
     for place in RECIPE.grid(scale):
         if (place.row, place.column) not in there:

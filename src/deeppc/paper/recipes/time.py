@@ -31,15 +31,14 @@ def work(scale: Scale, folder: Path, tell: Callable[[str], None]) -> None:
 
     path = folder / EXTRA
     record: dict[str, Any] = read_json(path) if path.exists() else {}
-    if record.get("width") != scale.width:
-        record = {"machine": timing.machine(), "width": scale.width, "cells": []}
+    if (record.get("width"), record.get("norm")) != (scale.width, scale.norm):
+        record = {"origin": timing.origin(), "width": scale.width, "norm": scale.norm, "cells": []}
     there = {cell["model"] for cell in record["cells"]}
     for net in (net.lower() for net in NETS):
         if net in there or net not in scale.models:
             continue
-        setting = steps.Setting(
-            (net,), width=scale.width, batch_size=scale.batch_size, rounds=scale.rounds, threads=torch.get_num_threads()
-        )
+        sizes = {name: getattr(scale, name) for name in ("width", "batch_size", "rounds", "norm")}
+        setting = steps.Setting((net,), threads=torch.get_num_threads(), **sizes)
         record["cells"] += [dataclasses.asdict(cell) for cell in steps.run(setting, tell)]
         write_json(path, record)
 
