@@ -9,7 +9,7 @@ import statistics
 
 import torch
 
-from deeppc.bench.timing import batch, seconds, step
+from deeppc.bench.timing import batch, in_words, origin, seconds, step
 from deeppc.core import memory
 from deeppc.models import build
 from deeppc.training.builder import compile_nodes
@@ -30,8 +30,7 @@ def main() -> None:
     images, labels = batch(eager, given.batch_size)
     compiled = copy.deepcopy(eager)
     compile_nodes(compiled)
-    print(f"torch {torch.__version__}, {given.model}, width {given.width}, batch {given.batch_size}\n")
-    print("| step | eager ms | compiled ms | first compiled step s |\n|---|---|---|---|")
+    print("| step | eager, ms | compiled, ms | first compiled step, s |\n|---|---|---|---|")
     for name in ALGORITHMS:
         steps = [step(name, net, images, labels) for net in (eager, compiled)]
         steps[0]()
@@ -39,6 +38,7 @@ def main() -> None:
         rounds = [[seconds(once) for once in steps] for _ in range(given.rounds)]
         medians = [1e3 * statistics.median(column) for column in zip(*rounds, strict=True)]
         print(f"| {name} | {medians[0]:.0f} | {medians[1]:.0f} | {first:.1f} |", flush=True)
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ VGG5's plan at width 0.5, in turns, so that whatever else the machine does falls
 after 3 to warm up. The pixels are random; the work does not depend on them.
 """
 
-import platform
 import statistics
 import time
 from itertools import islice
@@ -15,6 +14,7 @@ from itertools import islice
 import torch
 from torch import nn
 
+from deeppc.bench.timing import in_words, origin
 from deeppc.data import Batches, Dataset, Split
 
 BATCH, WARM_UP, TURNS = 128, 3, 15
@@ -64,11 +64,12 @@ def measure(dataset: Dataset) -> tuple[float, float]:
 
 
 def main() -> None:
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}, batch {BATCH}")
-    print(f"{'':15}{'batch':>10}{'BP step':>10}{'share':>8}")
+    print("| data set | batch | BP step | share |\n|---|---|---|---|")
     for row in SETS:
         loading, stepping = measure(made_up(*row))
-        print(f"{row[0]:15}{1e3 * loading:7.2f} ms{1e3 * stepping:7.1f} ms{loading / stepping:8.2%}")
+        times = f"{1e3 * loading:.2f} ms | {1e3 * stepping:.1f} ms | {loading / stepping:.2%}"
+        print(f"| {row[0]} | {times} |", flush=True)
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

@@ -37,12 +37,15 @@ def main() -> None:
     if len(sys.argv) == 4:
         print(measure(*sys.argv[1:]))
         return
+    from deeppc.bench.timing import in_words, origin
+
     print("| step | freed memory | page faults | system, ms | user, ms | peak, MB |\n|---|---|---|---|---|---|")
     for (model, algorithm), how in ((case, how) for case in CASES for how in ("given back", "kept")):
         done = subprocess.run(
             [sys.executable, __file__, model, algorithm, how], capture_output=True, text=True, check=True
         )
         print(f"| {model} {algorithm} | {how} | {done.stdout.strip()} |", flush=True)
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

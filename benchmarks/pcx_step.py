@@ -31,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -355,6 +355,24 @@ def row(measured: dict[str, Any]) -> str:
     return f"| {measured['model']} | {NETS[measured['model']]} | {times} | {measured['first']['pcx']:.1f} |"
 
 
+def stated(results: Sequence[dict[str, Any]]) -> str:
+    """By what this was measured, and how far the two agree."""
+    from deeppc.bench.timing import in_words, origin
+
+    versions = ", ".join(f"{name} {version}" for name, version in results[-1]["versions"]["pcx"].items())
+    lines = [in_words(origin()), f"PCX: {versions}."]
+    for found in results:
+        check, cosines = found["check"], found["check"]["cosine"]
+        ours, theirs = (np.array(check["energy"][name]) for name in LIBRARIES)
+        far = float(np.abs(ours / theirs - 1).max())
+        least = ", ".join(f"{name} {cosine:.5f}" for name, cosine in sorted(cosines.items(), key=lambda x: x[1])[:4])
+        lines.append(
+            f"{found['model']}: answers differ by {check['logits']:.0e} of the largest, energies by {far:.0e}; "
+            f"the lowest cosines of weight gradients are {least}."
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pcx-python", metavar="PATH", help="the interpreter of an environment with PCX")
@@ -380,7 +398,7 @@ def main() -> None:
         "| network | T | deeppc, ms | PCX, ms | PCX / deeppc | quartiles | PCX's first step, s |\n" + "|---" * 7 + "|"
     )
     print("\n".join(map(row, results)))
-    print(f"\nversions: {results[-1]['versions']}\nload average: {os.getloadavg()}")
+    print(f"\n{stated(results)}")
 
 
 if __name__ == "__main__":

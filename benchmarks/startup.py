@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from deeppc.bench.timing import in_words, origin
+
 FIRST_BATCH = """
 import sys
 from pathlib import Path
@@ -42,13 +44,14 @@ def main() -> None:
     python = sys.executable
     with tempfile.TemporaryDirectory() as folder:
         commands = {
-            "deeppc --help": lambda i: [python, "-m", "deeppc", "--help"],
-            "python -c 'import torch'": lambda i: [python, "-c", "import torch"],
-            "first batch of deeppc train": lambda i: [python, "-c", FIRST_BATCH, str(Path(folder) / str(i))],
+            "`deeppc --help`": lambda i: [python, "-m", "deeppc", "--help"],
+            "`python -c 'import torch'`": lambda i: [python, "-c", "import torch"],
+            "until the first batch of `deeppc train`": lambda i: [python, "-c", FIRST_BATCH, str(Path(folder) / str(i))],
         }
         print("| what | seconds |\n|---|---|")
         for name, command in commands.items():
             print(f"| {name} | {statistics.median(seconds(command(i)) for i in range(5)):.2f} |", flush=True)
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

@@ -107,6 +107,14 @@ def origin() -> dict[str, Any]:
     return {**provenance(), **busy}
 
 
+def in_words(origin: Mapping[str, Any]) -> str:
+    """Return what :func:`origin` has found as a line for a page."""
+    machine, commit = origin["machine"], (origin["git"] or {}).get("commit", "unknown")
+    where = f"{machine['cores']} cores of an {machine['processor']} ({origin['cpu']})"
+    when = f"Commit {commit[:7]}, {origin['started'][:10]}"
+    return f"{when}, {where}, {machine['threads']} threads, torch {origin['versions']['torch']}."
+
+
 def save(stem: Path, record: Mapping[str, Any], table: Table, figure: Figure) -> None:
     """Write ``<stem>.json``, ``.md``, ``.svg`` and ``.png``. A RunError has the table, which else would be lost."""
     try:
