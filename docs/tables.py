@@ -1,4 +1,4 @@
-"""Writes the tables, and the figures beside them, that README and docs show of the trainings in records/.
+"""Writes the tables, and the figures beside them, that README and docs show of what records/ holds.
 
 python docs/tables.py
 
@@ -12,10 +12,13 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from deeppc import presets
+from deeppc.bench import scaling, steps, timing
 from deeppc.files import write_text
 from deeppc.paper import claims
 from deeppc.paper.figures import energies, last_cosines
@@ -30,7 +33,8 @@ from deeppc.report.tables import UNKNOWN, Table
 from deeppc.runs.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", *(f"docs/results/{name}.md" for name in ("workstation", "claims", "deep", "gain", "rivals")))
+RESULTS = ("workstation", "claims", "deep", "gain", "rivals", "bench")
+PAGES = ("README.md", *(f"docs/results/{name}.md" for name in RESULTS))
 SEARCHED = ("lr_w", "lr_x", "momentum_x", "alpha")
 MARKED = re.compile(r"(<!-- records: (\w+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
@@ -175,6 +179,38 @@ def rivals() -> str:
     return Table(["", "", "accuracy, %", "work", "time", "memory", "lowest cosine"], rows).markdown()
 
 
+def measured(name: str) -> dict[str, Any]:
+    """What ``deeppc bench`` or a recipe has left in a file of records/."""
+    return json.loads((ROOT / "records" / name).read_text())
+
+
+def origin(name: str) -> str:
+    return timing.in_words(measured(name)["origin"]) + "\n"
+
+
+def costs(name: str) -> list[steps.StepCost]:
+    return [steps.StepCost(**cell) for cell in measured(name)["cells"]]
+
+
+def with_norms() -> str:
+    """Times of a step with BatchNorm freezing, and in parentheses the bound."""
+    found = [cost for cost in costs("time-workstation/extra.json") if cost.bound is not None]
+    texts = {(c.model, c.algorithm): f"{c.ratio:.2f} ({c.bound:.2f})" for c in found if c.algorithm != "bp"}
+    models, names = (list(dict.fromkeys(each)) for each in zip(*texts, strict=True))
+    backprop = {cost.model: f"{cost.milliseconds:.0f}" for cost in found if cost.algorithm == "bp"}
+    rows = [[model, backprop[model], *(texts[model, name] for name in names)] for model in models]
+    return Table(["network", "`bp`, ms", *(f"`{name}`" for name in names)], rows).markdown()
+
+
+def points() -> list[scaling.Point]:
+    return [scaling.Point(**point) for point in measured("bench/scaling.json")["points"]]
+
+
+def printed(name: str) -> str:
+    """What a script of benchmarks/ has printed."""
+    return (ROOT / "records/bench" / f"{name}.md").read_text()
+
+
 MAKERS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "claims": verdicts,
@@ -194,6 +230,13 @@ MAKERS: dict[str, Callable[[], str]] = {
     "rivalscost": lambda: cost("rivals"),
     "deepcosines": lambda: cosines("deep"),
     "deepbehind": lambda: behind("deep"),
+    "bench": lambda: steps.as_table(costs("bench/bench.json")).markdown(),
+    "benchorigin": lambda: origin("bench/bench.json"),
+    "norms": with_norms,
+    "normsorigin": lambda: origin("time-workstation/extra.json"),
+    "scaling": lambda: scaling.as_table(points()).markdown(),
+    "scalingorigin": lambda: origin("bench/scaling.json"),
+    **{name: partial(printed, name) for name in ("compiled", "startup", "memory", "loader", "pcx")},
 }
 
 
@@ -222,6 +265,8 @@ def figures() -> None:
     trained = [place for place in planned("accuracy").evidence().of("cifar10") if place.finished]
     figure = energies({p.cell.row: p.finished[0].metrics() for p in trained if p.cell.column == "VGG10 BF"})
     write_text(ROOT / "docs/results/energy-vgg10.svg", plots.svg(figure))
+    write_text(ROOT / "docs/results/bench.svg", plots.svg(steps.draw(costs("bench/bench.json"))))
+    write_text(ROOT / "docs/results/scaling.svg", plots.svg(scaling.draw(points())))
 
 
 if __name__ == "__main__":
