@@ -13,6 +13,7 @@ import statistics
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ from deeppc.report.tables import Table
 
 LINEAR = ("bp", "pc+s+f, alpha=0", "pc+s+f, strides=1")  # in depth
 ALGORITHMS = (*LINEAR, "pc+s+f", "pc", "ipc+s")
+CROWDED = 1.35  # a number below an axis has to be this much smaller than the next
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ def draw(points: Sequence[Point]) -> Figure:
         if i % len(across) == 0:
             axes.set_ylabel(unit)
         xs = sorted({point.x for point in points if point.axis == axis})
-        axes.set_xticks(xs, [str(x) for x in xs])
+        crowded = {x for x, after in pairwise(xs) if after < CROWDED * x}
+        axes.set_xticks(xs, ["" if x in crowded else str(x) for x in xs])
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter("{x:,g}")
         axes.minorticks_off()

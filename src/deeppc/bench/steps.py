@@ -153,7 +153,9 @@ def draw(costs: Sequence[StepCost]) -> Figure:
         axes.plot([cost.bound or 0.0], [y], "|", color=plots.INK, markersize=9, markeredgewidth=1.4)
         if y and cost.model != shown[len(shown) - y].model:
             axes.axhline(y - 0.5, color=plots.GRID, linewidth=0.8)
-    plots.rows(axes, [f"{cost.model}  {cost.algorithm}" for cost in reversed(shown)])
+    first = {cost.model: cost for cost in reversed(shown)}  # of each network, which is named there alone
+    names = [f"{c.model}  {c.algorithm}" if c is first[c.model] else c.algorithm for c in reversed(shown)]
+    plots.rows(axes, names)
     axes.set_xlim(left=0)
     axes.axvline(1.0, color=plots.PALE, linewidth=0.9)
     axes.set_xlabel("backprop = 1")
