@@ -20,6 +20,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import deeppc
+from deeppc.bench.timing import in_words, origin
 from deeppc.data import Split, holdout, load
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -34,6 +35,7 @@ CIFAR_EPOCHS_AND_RATE = {"pre-activation ResNet": (6, 5e-3), "vision transformer
 
 class Run(NamedTuple):
     accuracy: float
+    epochs: int
     seconds: float
     net: deeppc.Graph
 
@@ -59,7 +61,7 @@ def trained(net: deeppc.Graph, algorithm: str, epochs: int, rate: float, seed: i
         show=False,
         **options,
     )
-    return Run(100 * result.test_accuracy, time.process_time() - begun, net)
+    return Run(100 * result.test_accuracy, epochs, time.process_time() - begun, net)
 
 
 def on_digits(name: str, algorithm: str, seed: int) -> Run:
@@ -84,7 +86,7 @@ def row(name: str, runs: dict[str, list[Run]]) -> str:
     cells = [f"{mean(s):.2f} ± {stdev(s):.2f}" if len(s) > 1 else f"{s[0]:.2f}" for s in scores]
     times = sum(run.seconds for run in pc) / sum(run.seconds for run in bp)
     cells += [f"{mean(scores[1]) - mean(scores[0]):+.2f}", f"{times:.1f}"]
-    return f"| {name} | {count:,} | {bp[0].net.L} | {' | '.join(cells)} |"
+    return f"| {name} | {count:,} | {bp[0].net.L} | {bp[0].epochs} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -96,8 +98,8 @@ def main() -> None:
     given = arguments.parse_args()
     torch.set_num_threads(1)
     settings = ", ".join(f"{key}={value}" for key, value in ALGORITHMS["pc+s+f"].items())
-    print(f"| network | parameters | levels | bp | pc+s+f ({settings}) | difference | time |", end="")
-    print("\n|---|---|---|---|---|---|---|", flush=True)
+    print(f"| network | parameters | levels | epochs | bp | pc+s+f ({settings}) | difference | time |", end="")
+    print("\n" + 8 * "|---" + "|", flush=True)
     for name in given.names or (NETWORKS if given.cifar10 is None else CIFAR_NETWORKS):
         runs: dict[str, list[Run]] = {algorithm: [] for algorithm in ALGORITHMS}
         for seed in given.seeds:
@@ -109,6 +111,7 @@ def main() -> None:
                 said = f"{name}, seed {seed}, {algorithm}: {done[-1].accuracy:.2f} in {done[-1].seconds:.0f} s"
                 print(said, file=sys.stderr, flush=True)
         print(row(name, runs), flush=True)
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

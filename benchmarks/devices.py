@@ -1,6 +1,7 @@
 """What would bound 8 and 64 GPUs, and how busy a pipeline of 2, 4, 8 devices would be: counted work, assumed devices.
 
-    python benchmarks/devices.py            # both tables, in Markdown: docs/scaling.md has them
+    python benchmarks/devices.py bounds        # the first
+    python benchmarks/devices.py pipeline      # the second
 
 Counted here, by the engine itself: how often each node is predicted, pulled back through and differentiated at each
 inference step, the multiply-adds of each node, the bytes of its weights and of the activities at a cut. Assumed: the
@@ -8,6 +9,7 @@ rates of devices and links below, from data sheets. Measured: nothing but the en
 node, on a core of this machine. No GPU was used.
 """
 
+import argparse
 import heapq
 import itertools
 import statistics
@@ -18,6 +20,7 @@ from typing import NamedTuple
 
 import torch
 
+from deeppc.bench.timing import in_words, origin
 from deeppc.core.algorithms import Algorithm
 from deeppc.core.graph import Graph
 from deeppc.diagnostics.contexts import evaluating
@@ -201,12 +204,24 @@ def pipeline(c: Counts, devices: int, batches: int, images: int, link: float) ->
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("bounds", "pipeline"))
     torch.manual_seed(0)
+    if parser.parse_args().what == "bounds":
+        per_operation = overhead()
+        print(
+            f"The engine's own time for one operation of one node, measured: {1e6 * per_operation:.0f} microseconds\n"
+        )
+        bounds(count((2, 2, 2, 2)), per_operation)
+    else:
+        pipelines()
+    print(f"\n{in_words(origin())}")
+
+
+def pipelines() -> None:
+    """Print how busy devices are, by network, algorithm and number of batches in flight."""
     nets = {"ResNet18": count((2, 2, 2, 2)), "ResNet130": count((16, 16, 16, 16))}
-    per_operation = overhead()
-    print(f"The engine's own time for one operation of one node, measured: {1e6 * per_operation:.0f} microseconds\n")
-    bounds(nets["ResNet18"], per_operation)
-    print("\n| network | step | devices | 1 batch | 2 | 4 | 8 | 32 in flight |\n|---|---|---|---|---|---|---|---|")
+    print("| network | step | devices | 1 batch | 2 | 4 | 8 | 32 in flight |\n|---|---|---|---|---|---|---|---|")
     for (network, of), name in itertools.product(nets.items(), ("bp", "pc+s+f, alpha=0", "pc+s+f", "pc")):
         c = of(name)
         for devices in (2, 4, 8):

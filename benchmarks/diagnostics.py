@@ -10,7 +10,7 @@ import statistics
 import torch
 
 from deeppc import Algorithm
-from deeppc.bench.timing import batch, seconds
+from deeppc.bench.timing import batch, in_words, origin, seconds
 from deeppc.core import memory
 from deeppc.diagnostics import EnergyTrace
 from deeppc.diagnostics.updates import diagnose
@@ -56,6 +56,7 @@ def main() -> None:
         for algorithm in ALGORITHMS:
             watched, looked = ratios(model, algorithm)
             print(f"| {model} {algorithm} | {percent(watched)} | {percent(looked)} |", flush=True)
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

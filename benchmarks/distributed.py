@@ -22,7 +22,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from deeppc.bench.timing import SPECS, batch
+from deeppc.bench.timing import SPECS, batch, in_words, origin
 from deeppc.core.algorithms import Algorithm
 from deeppc.core.memory import keep
 from deeppc.data.batches import part_of
@@ -105,11 +105,6 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             mp.spawn(work, (size, folder, options), size)
             found[size] = torch.load(Path(folder) / "found")
-    load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
-    print(
-        f"{options.model}, width {options.width:g}, norm {options.norm}, batch {BATCH}, "
-        f"torch {torch.__version__}, load {load}\n"
-    )
     print("| step | processes | samples/s | speed-up | waiting | MB per step |\n|---|---|---|---|---|---|")
     for name in SPECS:
         for size in sizes:
@@ -117,6 +112,7 @@ def main() -> None:
             ratio = found[sizes[0]][name][0] / seconds
             share = f"{waiting / seconds:.0%}" if size > 1 else "-"
             print(f"| {name} | {size} | {BATCH / seconds:.0f} | {ratio:.2f} | {share} | {sent / 1e6:.2f} |")
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

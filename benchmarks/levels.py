@@ -1,22 +1,21 @@
 """Train a ResNet of hundreds of levels by pc+s+f beside backprop, and compare each layer's update.
 
-    nice python benchmarks/levels.py [--model resnet514] [--steps 200] [--alphas 0,0.0001,0.001] [--data-dir data]
+    nice python benchmarks/levels.py [--model resnet514] [--steps 200] [--alphas 0,0.0001] [--alpha 0.0005]
 
 First the cosine of each layer's update with backprop's, untrained, by alpha. Then so many updates by each of the two
 from the same weights, on the same batches of CIFAR-10: the loss in each quarter. Narrow (width 0.0625), BatchNorm
-freezing, ReLU, batches of 16, ``lr_x`` 0.2, the gain, AdamW with ``lr_w`` 0.001. pc+s+f takes the last of the alphas,
-in one stride. One thread.
+freezing, ReLU, batches of 16, ``lr_x`` 0.2, the gain, AdamW with ``lr_w`` 0.001, pc+s+f in one stride. One thread.
 """
 
 import argparse
 import copy
-import time
 from pathlib import Path
 from statistics import fmean
 
 import torch
 
 from deeppc import Algorithm, Graph
+from deeppc.bench.timing import in_words, origin
 from deeppc.core import memory
 from deeppc.data import load
 from deeppc.models import build
@@ -39,7 +38,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet514")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--alphas", default="0,0.0001,0.001")
+    parser.add_argument("--alphas", default="0,0.0001,0.0005,0.001", help="for the cosines")
+    parser.add_argument("--alpha", type=float, default=0.0005, help="for the updates")
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -50,21 +50,25 @@ def main() -> None:
     net = build(given.model, width=0.0625, norm="bf", activation="relu")
     order = torch.randperm(len(data.train))[: 16 * given.steps].split(16)
     batches = [((data.train.images[i] / 255 - mean) / std, data.train.labels[i]) for i in order]
-    print(f"{given.model}: {net.L} levels, {sum(p.numel() for p in net.parameters()):,} parameters")
-    algorithms = {}
+    print(f"{net.L} levels, {sum(p.numel() for p in net.parameters()):,} parameters. Cosines with backprop's:\n")
+    print("| `alpha` | lowest cosine | mean | layers |\n|---|---|---|---|")
     for alpha in map(float, given.alphas.split(",")):
-        algorithms[alpha] = Algorithm.parse("pc+s+f", alpha=alpha, strides=1, **RATE)
-        found = cosines(net, *batches[0], algorithms[alpha])
-        print(f"alpha {alpha:g}: lowest cosine {min(found):.5f}, mean {fmean(found):.5f}, of {len(found)}", flush=True)
-    for algo in (Algorithm.parse("bp"), algorithms[alpha]):
+        found = cosines(net, *batches[0], Algorithm.parse("pc+s+f", alpha=alpha, strides=1, **RATE))
+        print(f"| {alpha:g} | {min(found):.5f} | {fmean(found):.5f} | {len(found)} |", flush=True)
+    print(
+        f"\nMean loss in each quarter of {given.steps} updates:\n\n| | 1st | 2nd | 3rd | 4th |\n|---|---|---|---|---|"
+    )
+    names = {"`bp`": Algorithm.parse("bp")}
+    names[f"`pc+s+f`, `alpha` {given.alpha:g}"] = Algorithm.parse("pc+s+f", alpha=given.alpha, strides=1, **RATE)
+    for name, algo in names.items():
         copied = copy.deepcopy(net)
         optimizer = torch.optim.AdamW(copied.parameters(), lr=1e-3)
-        begun, losses = time.perf_counter(), []
+        losses = []
         for images, labels in batches:
             losses.append(float(algo.step(copied, images, labels, optimizer).loss))
-        quarters = [losses[i : i + given.steps // 4] for i in range(0, given.steps, given.steps // 4)]
-        line = ", ".join(f"{fmean(q):.4f}" for q in quarters if q)
-        print(f"{algo}: loss {line}; {(time.perf_counter() - begun) / given.steps:.2f} s a step", flush=True)
+        quarters = torch.tensor(losses).chunk(4)
+        print(f"| {name} | {' | '.join(f'{float(quarter.mean()):.4f}' for quarter in quarters)} |", flush=True)
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from deeppc import Algorithm
+from deeppc.bench.timing import in_words, origin
 from deeppc.data import load
 from deeppc.models import build
 
@@ -80,12 +81,13 @@ def main() -> None:
         found[name] = taught(Algorithm.parse(spec, **own), lr_w, batches, given.model)
         least = min(float(lessons[0][0].square().mean().sqrt()) for lessons in found[name].values())
         said = ", ".join(f"`{key}` {value:g}" for key, value in {"lr_w": lr_w, **own}.items())
-        print(f"- {name}: `{spec}`, {said}; least first gradient {least:.1e}", flush=True)
+        print(f"- **{name}**: `{spec}`, {said}; least first gradient {least:.1e}", flush=True)
     print("\n| layer | " + " | ".join(f"{name}: later / first | pull-back" for name in ROWS) + " |")
     print("|" + (1 + 2 * len(ROWS)) * "---|")
     for layer in found["A"]:
         if all(len(lessons[layer]) > 1 for lessons in found.values()):  # energy comes to the first in the last step
             print(f"| {layer} | " + " | ".join(numbers(lessons[layer]) for lessons in found.values()) + " |")
+    print(f"\n{in_words(origin())}")
 
 
 if __name__ == "__main__":

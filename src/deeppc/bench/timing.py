@@ -112,7 +112,8 @@ def in_words(origin: Mapping[str, Any]) -> str:
     machine, commit = origin["machine"], (origin["git"] or {}).get("commit", "unknown")
     where = f"{machine['cores']} cores of an {machine['processor']} ({origin['cpu']})"
     when = f"Commit {commit[:7]}, {origin['started'][:10]}"
-    return f"{when}, {where}, {machine['threads']} threads, torch {origin['versions']['torch']}."
+    threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    return f"{when}, {where}, {threads}, torch {origin['versions']['torch']}."
 
 
 def save(stem: Path, record: Mapping[str, Any], table: Table, figure: Figure) -> None:
