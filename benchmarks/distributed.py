@@ -3,11 +3,11 @@
     python benchmarks/distributed.py                       # 1 and 2 processes of one thread, VGG5 at width 0.25
     python benchmarks/distributed.py --model resnet18 --width 0.25 --processes 1,2 --rounds 8
 
-Processes talk by gloo on this machine. The global batch is the same, 128 images, whatever their number, so two
-processes do half the work each. *Waiting* is the time in which a worker does nothing but send to others or wait for
-them, relative to the whole step: what the overlap with inference does not hide, and the skew between the workers.
-*Bytes* are those of the gradients, and of the statistics of norms, that one worker puts into sums in one step; a ring
-of N sends each 2 (N - 1) / N times.
+Without norms, then with BatchNorm freezing. Processes talk by gloo on this machine. The global batch is the same, 128
+images, whatever their number, so two processes do half the work each. *Waiting* is the time in which a worker does
+nothing but send to others or wait for them, relative to the whole step: what the overlap with inference does not hide,
+and the skew between the workers. *Bytes* are those of the gradients, and of the statistics of norms, that one worker
+puts into sums in one step; a ring of N sends each 2 (N - 1) / N times.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import statistics
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -29,7 +30,7 @@ from deeppc.data.batches import part_of
 from deeppc.models import build
 from deeppc.training.distributed import Exchange, current, synchronised
 
-BATCH = 128
+BATCH, NORMS = 128, ("none", "bf")
 Row = tuple[float, float, float]  # seconds of a step, of waiting in it, and bytes
 
 
@@ -57,12 +58,12 @@ class _Timed:
         self._meter.seconds += time.perf_counter() - start
 
 
-def work(rank: int, size: int, folder: str, options: argparse.Namespace) -> None:
+def work(rank: int, size: int, folder: str, norm: str, options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     keep()
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
     torch.manual_seed(0)
-    net = build(options.model, width=options.width, norm=options.norm)
+    net = build(options.model, width=options.width, norm=norm)
     images, labels = batch(net, BATCH)
     mine = part_of(BATCH, rank, size)
     images, labels = images[mine], labels[mine]
@@ -94,24 +95,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="vgg5")
     parser.add_argument("--width", type=float, default=0.25)
-    parser.add_argument("--norm", default="none")
     parser.add_argument("--processes", default="1,2")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     sizes = [int(number) for number in options.processes.split(",")]
-    found: dict[int, dict[str, Row]] = {}
-    for size in sizes:
+    found: dict[tuple[str, int], dict[str, Row]] = {}
+    for norm, size in product(NORMS, sizes):
         with tempfile.TemporaryDirectory() as folder:
-            mp.spawn(work, (size, folder, options), size)
-            found[size] = torch.load(Path(folder) / "found")
-    print("| step | processes | samples/s | speed-up | waiting | MB per step |\n|---|---|---|---|---|---|")
-    for name in SPECS:
-        for size in sizes:
-            seconds, waiting, sent = found[size][name]
-            ratio = found[sizes[0]][name][0] / seconds
-            share = f"{waiting / seconds:.0%}" if size > 1 else "-"
-            print(f"| {name} | {size} | {BATCH / seconds:.0f} | {ratio:.2f} | {share} | {sent / 1e6:.2f} |")
+            mp.spawn(work, (size, folder, norm, options), size)
+            found[norm, size] = torch.load(Path(folder) / "found")
+    print("| norm | step | processes | samples/s | speed-up | waiting | MB per step |\n" + 7 * "|---" + "|")
+    for norm, name, size in product(NORMS, SPECS, sizes):
+        seconds, waiting, sent = found[norm, size][name]
+        ratio = found[norm, sizes[0]][name][0] / seconds
+        share = f"{waiting / seconds:.0%}" if size > 1 else "-"
+        print(f"| {norm} | {name} | {size} | {BATCH / seconds:.0f} | {ratio:.2f} | {share} | {sent / 1e6:.2f} |")
     print(f"\n{in_words(origin())}")
 
 
