@@ -28,7 +28,7 @@ FLOAT32 = 2.0**-23  # the rounding of 1
 # positions, layers that spread.
 STRETCHED = 2.0**-2  # in other numbers by the root of their rounding, at which rounding and curvature are alike
 LINEAR = 2.0**-8  # in other numbers by their rounding, below which curvature is lost
-KINKED = 2.0**-3  # in all: a ReLU is not linear beyond
+KINKED = 2.0**-5  # in all: a ReLU is not linear beyond
 
 
 @dataclass(frozen=True)
