@@ -12,7 +12,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -33,10 +32,11 @@ from deeppc.report.tables import UNKNOWN, Table
 from deeppc.runs.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ("workstation", "claims", "deep", "gain", "rivals", "bench")
-PAGES = ("README.md", *(f"docs/results/{name}.md" for name in RESULTS))
+RESULTS = ("workstation", "claims", "deep", "gain", "rivals", "bench", "ipc", "converted")
+OTHERS = ("docs/method.md", "docs/scaling.md", "docs/diagnostics.md")
+PAGES = ("README.md", *(f"docs/results/{name}.md" for name in RESULTS), *OTHERS)
 SEARCHED = ("lr_w", "lr_x", "momentum_x", "alpha")
-MARKED = re.compile(r"(<!-- records: (\w+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- records: ([\w/]+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
 
 def planned(recipe: str) -> Plan:
@@ -166,6 +166,18 @@ def settings(methods: Iterable[str]) -> str:
     return Table(["", "", *(f"`{name}`" for name in SEARCHED)], rows).markdown()
 
 
+def trials(*searches: str) -> str:
+    """The trials of these searches, of each the three that had most held-out images right at their end."""
+    rows = []
+    for name in searches:
+        study = measured(f"searches/{name}.json")
+        follow = ", `follow`" if study["study"]["config"].get("follow") else ""
+        for trial in sorted(study["trials"], key=lambda trial: -trial["value"])[:3]:
+            found = [f"{trial['params'][key]:.2g}" if key in trial["params"] else UNKNOWN for key in SEARCHED]
+            rows.append([f"`{name.rpartition('-')[2]}`{follow}", *found, f"{100 * trial['value']:.1f}"])
+    return Table(["", *(f"`{name}`" for name in SEARCHED), "held out, %"], rows).markdown()
+
+
 def rivals() -> str:
     """What is trained of each method: accuracy; work, time and memory of a step; cosines with backprop."""
     evidence, rows = planned("rivals").evidence(), []
@@ -206,11 +218,6 @@ def points() -> list[scaling.Point]:
     return [scaling.Point(**point) for point in measured("bench/scaling.json")["points"]]
 
 
-def printed(name: str) -> str:
-    """What a script of benchmarks/ has printed."""
-    return (ROOT / "records/bench" / f"{name}.md").read_text()
-
-
 MAKERS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "claims": verdicts,
@@ -230,19 +237,25 @@ MAKERS: dict[str, Callable[[], str]] = {
     "rivalscost": lambda: cost("rivals"),
     "deepcosines": lambda: cosines("deep"),
     "deepbehind": lambda: behind("deep"),
+    "arrival": lambda: trials("second/cifar10-vgg10-bf-ipc+s", "pullback/cifar10-vgg10-bf-ipc+s"),
+    "follow": lambda: trials("cifar10-vgg10-bf-ipc", "pullback/cifar10-vgg10-bf-ipc"),
     "bench": lambda: steps.as_table(costs("bench/bench.json")).markdown(),
     "benchorigin": lambda: origin("bench/bench.json"),
     "norms": with_norms,
     "normsorigin": lambda: origin("time-workstation/extra.json"),
     "scaling": lambda: scaling.as_table(points()).markdown(),
     "scalingorigin": lambda: origin("bench/scaling.json"),
-    **{name: partial(printed, name) for name in ("compiled", "startup", "memory", "loader", "pcx")},
 }
+
+
+def made(name: str) -> str:
+    """A table of that name; or else a file of records/, as a script of benchmarks/ has printed it."""
+    return MAKERS[name]() if name in MAKERS else (ROOT / "records" / f"{name}.md").read_text(encoding="utf-8")
 
 
 def filled(page: str) -> str:
     """A page with its tables made anew."""
-    return MARKED.sub(lambda found: f"{found[1]}\n{MAKERS[found[2]]()}\n{found[3]}", page)
+    return MARKED.sub(lambda found: f"{found[1]}\n{made(found[2])}\n{found[3]}", page)
 
 
 # By recipe: the figures that the pages show, and what they are called there.
@@ -258,8 +271,8 @@ def figures() -> None:
     """Draw what the tables cannot say: what accuracy costs, which layers follow backprop."""
     for recipe, wanted in FIGURES.items():
         found = planned(recipe)
-        made = [there(table) for table in found.recipe.tables(found.evidence())[:1]]
-        for plot in found.recipe.plots(found.evidence(), made):
+        shown = [there(table) for table in found.recipe.tables(found.evidence())[:1]]
+        for plot in found.recipe.plots(found.evidence(), shown):
             if plot.stem in wanted:
                 write_text(ROOT / f"docs/results/{wanted[plot.stem]}.svg", plots.svg(plot.draw()))
     trained = [place for place in planned("accuracy").evidence().of("cifar10") if place.finished]
