@@ -14,7 +14,7 @@ from markupsafe import escape
 from safetensors.torch import load_file
 
 from deeppc.bench import steps as bench
-from deeppc.paper.figures import by_levels
+from deeppc.paper.figures import against, by_levels
 from deeppc.paper.matrix import Entry, Matrix
 from deeppc.paper.recipe import NAMES, find
 from deeppc.paper.run import plan, render, run
@@ -279,3 +279,11 @@ def test_the_figure_by_levels_shows_means_where_networks_are_as_deep():
     low, high = axes.get_ylim()
     assert high - low >= 10 - 1e-9  # two points look like little
     assert not by_levels(Matrix("", "", {}), {"A": 18}, (18, "here"), title="").axes
+
+
+def test_the_figure_of_accuracy_against_work_has_no_panel_without_a_mark():
+    accuracy, work = {("BP", "accuracy, %"): Entry((50.0, 52.0))}, {("BP", "work"): Entry((1.0,))}
+    tables = {"A": Matrix("A", "", accuracy | work), "B": Matrix("B", "", accuracy), "C": Matrix("C", "", work)}
+    (axes,) = against(tables, "work", "accuracy, %").axes
+    assert axes.get_title(loc="left") == "A"
+    assert not against({"B": tables["B"]}, "work", "accuracy, %").axes

@@ -7,7 +7,7 @@ longer, so what is to be compared is the order and the slope, not the height.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,7 +184,7 @@ def last_cosines(metrics: Metrics) -> dict[str, float]:
 def against(tables: Mapping[str, Matrix], x: str, y: str) -> Figure:
     """Draw one column of tables against another: a panel for each table, a mark for each row, ``x`` by logarithms."""
     title = f"{y.partition(',')[0].capitalize()} against {x}"
-    known = {name: table for name, table in tables.items() if any(table.entry(row, y).values for row in table.rows)}
+    known = {name: table for name, table in tables.items() if any(_marks(table, x, y))}
     if not known:
         return plots.sheet(title, empty=NOTHING_YET)
     figure = plots.sheet(title, f"{x} of a training step, backprop's is 1; mean of seeds, and deviation", height=4.6)
@@ -201,13 +201,19 @@ def against(tables: Mapping[str, Matrix], x: str, y: str) -> Figure:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(x)
-        for row in table.rows:
-            cost, score = table.entry(row, x), table.entry(row, y)
-            if cost.mean and score.mean is not None:
-                shown[row] = axes.errorbar([cost.mean], [score.mean], score.deviation, linestyle="none", **looks[row])
+        for row, cost, score in _marks(table, x, y):
+            shown[row] = axes.errorbar([cost.mean], [score.mean], score.deviation, linestyle="none", **looks[row])
     panels[0].set_ylabel(y)
     figure.legend(shown.values(), shown, loc="outside lower center", ncols=6, fontsize=plots.SMALL, frameon=False)
     return figure
+
+
+def _marks(table: Matrix, x: str, y: str) -> Iterator[tuple[str, Entry, Entry]]:
+    """The rows that have both numbers."""
+    for row in table.rows:
+        cost, score = table.entry(row, x), table.entry(row, y)
+        if cost.mean and score.mean is not None:
+            yield row, cost, score
 
 
 @plots.styled()
