@@ -18,7 +18,7 @@ from deeppc.data import DataError
 from deeppc.files import Lock
 from deeppc.paper import progress, store
 from deeppc.paper.progress import Display, display
-from deeppc.paper.run import jobs, perform, plan, run
+from deeppc.paper.run import jobs, perform, plan, render, run
 from deeppc.paper.store import Record
 from deeppc.training import config as configs
 from deeppc.training.pool import Begun, Done, Failed, PoolInterrupted, Retry
@@ -115,6 +115,23 @@ def test_large_weights_are_dropped_and_made_again_when_they_are_needed(tiny, per
     perform(tiny("robustness"), only="* PC VGG5")  # which wants its weights
     assert len(trained) == 2
     assert tiny("robustness").evidence().places[1].runs[0].measured
+
+
+def test_what_another_recipe_trained_is_shown_and_still_to_be_measured(tiny, perform):
+    """Energy is in every run's metrics; how far weights moved, and all of robustness, are taken from the weights."""
+    perform(tiny("ablation"), only="* PC VGG5")
+    energy, robustness = tiny("energy"), tiny("robustness")
+    evidence = energy.evidence()
+    (table,) = energy.recipe.tables(evidence)
+    assert {column for (row, column), entry in table.entries.items() if row == "PC" and entry.values} == {
+        *("first", "lowest", "lowest cosine", "mean cosine", "train", "test")
+    }
+    assert len(energy.recipe.plots(evidence, [table])) == 4
+    assert not any(e.values for t in robustness.recipe.tables(robustness.evidence()) for e in t.entries.values())
+    for planned in (energy, robustness):
+        assert "PC VGG5, cifar10, seed 0" in {job.name for job in jobs([planned])}
+        render(planned)
+        assert result_of(planned)["runs"]["over"] == 0
 
 
 def test_missing_data_are_said_before_anything_is_trained(tmp_path):

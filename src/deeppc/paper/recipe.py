@@ -146,7 +146,8 @@ class Recipe:
     ``cells``    the whole grid; :meth:`grid` is what a scale has of it.
     ``tables``   what the finished cells come to; the claims read nothing else.
     ``plots``    figures, most telling first.
-    ``measure``  called with the scale and the folder of a trained run, returns plain values to keep.
+    ``measure``  called with the scale and the folder of a trained run, returns plain values to keep. Records of other
+                 recipes' trainings may be without them.
     ``words``    what is to be said of each row, or of all of them, by name.
     ``work``     what is to be done besides training: called with the scale, the recipe's folder and a listener, it
                  leaves an ``extra.json`` there, which is part of the evidence.
@@ -168,6 +169,10 @@ class Recipe:
         """What of the paper this is, in words."""
         names = ", ".join(name[0].lower() + name[1:] for name in self.paper)
         return f"The paper's {names}." if self.paper else "Not in the paper."
+
+    def has(self, run: Record) -> bool:
+        """Whether nothing is left to do in a run: it is over, and what this recipe measures of it is there."""
+        return run.over and (run.status == "diverged" or self.measure is None or self.name in run.measured)
 
     def grid(self, scale: Scale) -> tuple[Cell, ...]:
         return tuple(cell for cell in self.cells(scale) if cell.seeds)

@@ -91,7 +91,7 @@ def record(recipe: Recipe, evidence: Evidence, tables: Sequence[Matrix]) -> dict
         "scale": dataclasses.asdict(evidence.scale),
         "runs": {
             "planned": len(runs),
-            "over": sum(run.over for run in runs),
+            "over": sum(recipe.has(run) for run in runs),
             "diverged": sum(run.status == "diverged" for run in runs),
             "failed": sum(run.status == "failed" for run in runs),
             "seconds": round(sum(run.result.get("seconds", 0.0) for run in runs), 1),

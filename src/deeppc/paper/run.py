@@ -51,10 +51,8 @@ class Plan:
         return results.folder_of(self.out, self.recipe.name, self.scale.name + ("-changed" if changed else ""))
 
     def record(self, cell: Cell, seed: int) -> Record:
-        """Return the state of a run, as this recipe sees it: finished once its own measurements are there, too."""
-        found = self.store.find(replace(cell.config, seed=seed))
-        lacking = self.recipe.measure is not None and self.recipe.name not in found.measured
-        return dataclasses.replace(found, status="unfinished") if found.status == "finished" and lacking else found
+        """Return what there is of a run."""
+        return self.store.find(replace(cell.config, seed=seed))
 
     def wanted(self, only: str | None) -> list[Cell]:
         return [cell for cell in self.cells if only is None or fnmatch.fnmatchcase(str(cell).lower(), only.lower())]
@@ -62,7 +60,7 @@ class Plan:
     def todo(self, only: str | None = None) -> list[tuple[Cell, int]]:
         """Return the cells and seeds that are left. ``only`` is a pattern such as ``*VGG10*``."""
         wanted = [(cell, seed) for cell in self.wanted(only) for seed in cell.seeds]
-        return [(cell, seed) for cell, seed in wanted if not self.record(cell, seed).over]
+        return [(cell, seed) for cell, seed in wanted if not self.recipe.has(self.record(cell, seed))]
 
     def evidence(self) -> Evidence:
         """Return all that is there by now."""

@@ -88,7 +88,7 @@ def _log10(value: float) -> float:
 
 def _moved(run: Record) -> dict[str, float]:
     """log10 of how far each layer's weights have moved, relative to their size; nan for one that stands still."""
-    return {v: _log10(distance) for v, distance in run.measured["energy"]["moved"].items()}
+    return {v: _log10(distance) for v, distance in run.measured.get("energy", {}).get("moved", {}).items()}
 
 
 def measure(scale: Scale, folder: Path) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _plots(evidence: Evidence, net: str) -> list[Plot]:
     places = [place for place in evidence.places if place.cell.column == net]
     runs = {place.cell.row: place.finished[0] for place in places if place.finished}
     metrics = {row: run.metrics() for row, run in runs.items()}
-    measured = {row: run.measured["energy"] for row, run in runs.items()}
+    measured = {row: run.measured.get("energy", {}) for row, run in runs.items()}
     cosines = {row: figures.last_cosines(lines) for row, lines in metrics.items()}
     moved = {row: _moved(run) for row, run in runs.items()}
     waves = {row: np.array(found["energy"]) for row, found in measured.items() if "energy" in found}

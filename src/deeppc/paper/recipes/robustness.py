@@ -98,8 +98,8 @@ def _name(place: Place) -> str:
 
 
 def _scores(place: Place) -> list[list[dict[str, Any]]]:
-    """For each finished run: accuracy (in percent) and adaECE by kind of corruption and level; clean is level 0."""
-    found = [run.measured["robustness"] for run in place.finished]
+    """For each measured run: accuracy (in percent) and adaECE by kind of corruption and level; clean is level 0."""
+    found = [run.measured["robustness"] for run in place.finished if "robustness" in run.measured]
     return [
         [{**s, "accuracy": 100 * s["accuracy"]} for s in ({"kind": CLEAN, "level": 0, **m["clean"]}, *m["scores"])]
         for m in found
@@ -123,8 +123,8 @@ def plots(evidence: Evidence, made: Sequence[Matrix]) -> list[Plot]:
 def _lines(evidence: Evidence, key: str) -> dict[str, dict[str, dict[float, float]]]:
     """For each corruption and network: means over seeds by level, level 0 being clean."""
     lines: dict[str, dict[str, dict[float, float]]] = {}
-    for place in (place for place in evidence.places if place.finished):
-        clean, *corrupted = zip(*_scores(place), strict=True)
+    for place, scores in ((place, scores) for place in evidence.places if (scores := _scores(place))):
+        clean, *corrupted = zip(*scores, strict=True)
         for seeds in corrupted:
             points = lines.setdefault(seeds[0]["kind"], {}).setdefault(_name(place), {})
             points.setdefault(0.0, fmean(s[key] for s in clean))
