@@ -59,31 +59,15 @@ def tables(recipe: str) -> dict[str, Matrix]:
     return {table.name: there(table) for table in made if any(entry.values for entry in table.entries.values())}
 
 
-def accuracy() -> str:
-    return tables("accuracy")["cifar10.top1"].table().markdown()
-
-
-def deep() -> str:
-    return tables("deep")["cifar10.top1"].table().markdown()
-
-
-def control() -> str:
-    return tables("control")["cifar10.top1"].table().markdown()
-
-
-def gain() -> str:
-    return tables("gain")["cifar10.top1"].table().markdown()
-
-
-def cosines(recipe: str) -> str:
-    return replace(tables(recipe)["cifar10.cosine"], digits=3).table().markdown()
+def table(recipe: str, name: str = "top1", digits: int = 1) -> str:
+    return replace(tables(recipe)[f"cifar10.{name}"], digits=digits).table().markdown()
 
 
 def behind(recipe: str) -> str:
     """What each cell of a recipe lacks to backprop in the same network, with its interval over seeds."""
-    table = tables(recipe)["cifar10.top1"]
-    numbers, rows = claims.Numbers(recipe, table), []
-    for (row, column), entry in table.entries.items():
+    found = tables(recipe)["cifar10.top1"]
+    numbers, rows = claims.Numbers(recipe, found), []
+    for (row, column), entry in found.entries.items():
         if entry.values and row != "BP":
             gap = numbers("BP", column.partition(" ")[0]) - numbers(row, column)
             low, high = gap.mean - gap.margin, gap.mean + gap.margin
@@ -219,23 +203,23 @@ def points() -> list[scaling.Point]:
 
 
 MAKERS: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy,
+    "accuracy": lambda: table("accuracy"),
     "claims": verdicts,
     "first": first_layer,
     "directions": directions,
     "settings": lambda: settings(MAIN),
     "rivals": rivals,
     "rivalsettings": lambda: settings(("bp-last1", "bp-last2", "fa", "dfa")),
-    "deep": deep,
-    "control": control,
-    "gain": gain,
-    "cosines": lambda: cosines("gain"),
+    "deep": lambda: table("deep"),
+    "control": lambda: table("control"),
+    "gain": lambda: table("gain"),
+    "cosines": lambda: table("gain", "cosine", digits=3),
     "behind": lambda: behind("gain"),
     "cost": lambda: cost("accuracy"),
     "deepcost": lambda: cost("deep"),
     "gaincost": lambda: cost("gain"),
     "rivalscost": lambda: cost("rivals"),
-    "deepcosines": lambda: cosines("deep"),
+    "deepcosines": lambda: table("deep", "cosine", digits=3),
     "deepbehind": lambda: behind("deep"),
     "arrival": lambda: trials("second/cifar10-vgg10-bf-ipc+s", "pullback/cifar10-vgg10-bf-ipc+s"),
     "follow": lambda: trials("cifar10-vgg10-bf-ipc", "pullback/cifar10-vgg10-bf-ipc"),

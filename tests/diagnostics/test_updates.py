@@ -14,6 +14,7 @@ from torch import nn
 
 from deeppc import Algorithm, Chain
 from deeppc.core.norm import thaw
+from deeppc.diagnostics.stability import stability
 from deeppc.diagnostics.updates import Updates, compare_updates, compare_with_backprop, diagnose, gap_ratios, probe
 
 ALGORITHMS = ["bp", "pc", "pc+s+f+cn", "ipc+s"]
@@ -279,3 +280,17 @@ def test_a_record_of_backprop_has_no_gap():
     record = diagnose(Algorithm.parse("bp"), net, *batch(net, dtype=torch.float32))
     assert list(record) == ["bp_cosine", "bp_size"]
     assert list(record["bp_size"].values()) == pytest.approx([1.0] * 3)
+
+
+@pytest.mark.parametrize("algo", [Algorithm.parse("pc", lr_x=0.1), Algorithm.parse("ipc+s", alpha=0.0)], ids=str)
+def test_a_record_has_what_inference_bears(algo):
+    net = mlp(3)
+    inputs, targets = batch(net, dtype=torch.float32)
+    found = stability(algo, net, inputs)
+    limit = found.limit if found.limit < math.inf else "inf"
+    assert diagnose(algo, net, inputs, targets)["stability"] == {"curvature": found.curvature, "limit": limit}
+
+
+def test_a_record_of_precision_that_decays_has_no_stability():
+    net = mlp(3)
+    assert "stability" not in diagnose(Algorithm.parse("pc+d"), net, *batch(net, dtype=torch.float32))

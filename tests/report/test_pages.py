@@ -132,6 +132,19 @@ def test_diagnostics_have_a_table_and_a_picture_of_the_gap_if_there_is_one(tmp_p
     assert "Gap ratio" not in page.text
 
 
+@pytest.mark.usefixtures("no_pictures")
+def test_inference_that_overshoots_is_named_with_its_worst_epoch(tmp_path):
+    def after(*found):
+        lines = [record(i, stability=x) for i, x in enumerate(found, 1)]
+        return Page(pages.write_run(make_run(tmp_path, lines))).text
+
+    fine = {"curvature": 5.0, "limit": 6.82}
+    said = "after epoch 3 the energy curved by up to 48.6 in the activities, which settle .* by 6.82 at most"
+    assert re.search(said, after(fine, {**fine, "curvature": 18.0}, {**fine, "curvature": 48.6}, fine))
+    for harmless in (fine, {"curvature": 5.0, "limit": "inf"}, {"curvature": "nan", "limit": 6.82}, {}, None, "odd"):
+        assert "overshoots" not in after(fine, harmless)
+
+
 UNFINISHED = {"records": [record(1), record(2)], "result": None, "tail": '{"epoch": 3, "tr'}
 
 

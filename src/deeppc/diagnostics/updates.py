@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ from deeppc.core.energies import half_square
 from deeppc.core.graph import Graph
 from deeppc.core.state import State
 from deeppc.diagnostics.contexts import untouched
+from deeppc.diagnostics.stability import refusal, stability
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,10 @@ def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) 
     ``bp_cosine``  cosine of the node's weight update with backprop's.
     ``bp_size``    its length relative to backprop's.
     ``gap_ratio``  see :func:`gap_ratios`; for pc only.
+    ``stability``  not by node: ``curvature`` and ``limit``, see :mod:`deeppc.diagnostics.stability`; where it has one.
 
     What is not finite is written as a string, "nan" or "inf", since JSON has no such numbers. Costs a training step
-    and one of backprop.
+    and one of backprop, and some more inference steps.
     """
     mine = probe(algorithm, net, inputs, targets)
     reference = backprop_for(algorithm)
@@ -150,6 +152,8 @@ def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) 
     record = {"bp_cosine": {v: s.cosine for v, s in found.items()}, "bp_size": {v: s.size for v, s in found.items()}}
     if mine.drift:
         record["gap_ratio"] = gap_ratios(mine)
+    if not refusal(algorithm, net):
+        record["stability"] = asdict(stability(algorithm, net, inputs))
     return {name: {v: x if math.isfinite(x) else str(x) for v, x in values.items()} for name, values in record.items()}
 
 

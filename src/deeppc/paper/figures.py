@@ -201,19 +201,19 @@ def against(tables: Mapping[str, Matrix], x: str, y: str) -> Figure:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(x)
-        for row, cost, score in _marks(table, x, y):
-            shown[row] = axes.errorbar([cost.mean], [score.mean], score.deviation, linestyle="none", **looks[row])
+        for row, cost, mean, deviation in _marks(table, x, y):
+            shown[row] = axes.errorbar([cost], [mean], deviation, linestyle="none", **looks[row])
     panels[0].set_ylabel(y)
     figure.legend(shown.values(), shown, loc="outside lower center", ncols=6, fontsize=plots.SMALL, frameon=False)
     return figure
 
 
-def _marks(table: Matrix, x: str, y: str) -> Iterator[tuple[str, Entry, Entry]]:
-    """The rows that have both numbers."""
+def _marks(table: Matrix, x: str, y: str) -> Iterator[tuple[str, float, float, float | None]]:
+    """The rows that have both numbers: their means, and the deviation of the second."""
     for row in table.rows:
         cost, score = table.entry(row, x), table.entry(row, y)
         if cost.mean and score.mean is not None:
-            yield row, cost, score
+            yield row, cost.mean, score.mean, score.deviation
 
 
 @plots.styled()

@@ -84,6 +84,7 @@ def write_run(folder: Path) -> Path:
             "profile": picture(plots.profiles(ends), folder, "profile"),
             "gap": picture(plots.gaps(run.metrics), folder, "gap") if has_gaps else None,
             "imbalance": _imbalance(run),
+            "overshooting": _overshooting(run),
             "similarity": _similarity(run),
             "epochs": _epochs(run),
         }
@@ -136,6 +137,22 @@ def _imbalance(run: Run) -> str:
     return (
         f"At the last epoch {first}, the node nearest to the input, holds {scientific(low)} of the energy, {distance}. "
         f"An equal spread would give each of the {n} nodes {scientific(1 / n)}."
+    )
+
+
+def _overshooting(run: Run) -> str:
+    """What the diagnostics say of the epoch after which inference overshot most; empty if it always settled."""
+    found = [mapping(record.get("stability")) for record in run.metrics]
+    known = [(number(x.get("curvature")), number(x.get("limit"))) for x in found]
+    over = [c / limit if limit > 0 else math.nan for c, limit in known]
+    worst = int(np.nanargmax([0.0, *over])) - 1
+    if worst < 0 or not over[worst] > 1:
+        return ""
+    epoch, (curvature, limit) = records.epochs(run.metrics)[worst], known[worst]
+    return (
+        f"Inference overshoots: after epoch {epoch:g} the energy curved by up to {curvature:.3g} in the activities, "
+        f"which settle at this lr_x and momentum_x where it curves by {limit:.3g} at most. A little more does little "
+        "harm in a few steps, much more ruins the updates: lower lr_x, and take momentum_x 0."
     )
 
 
