@@ -11,6 +11,7 @@ update with backprop's, after the epoch.
 
 import argparse
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,8 @@ def watch(config: TrainConfig, epochs: int) -> list[list[str]]:
 
     weights = partial(torch.optim.AdamW, lr=config.lr_w, weight_decay=config.weight_decay, eps=config.epsilon)
     given = {name: getattr(config, name) for name in PASSED_ON}
-    fit(parts.net, parts.dataset, parts.algorithm, optimizer=weights, callbacks=[look], show=False, **given)
+    with suppress(StopRun):
+        fit(parts.net, parts.dataset, parts.algorithm, optimizer=weights, callbacks=[look], show=False, **given)
     return rows
 
 

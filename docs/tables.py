@@ -63,6 +63,13 @@ def table(recipe: str, name: str = "top1", digits: int = 1) -> str:
     return replace(tables(recipe)[f"cifar10.{name}"], digits=digits).table().markdown()
 
 
+def gaps() -> str:
+    """The output's gap ratio by epoch, of each way to learn."""
+    ways = {name.partition(".")[2]: found for name, found in tables("gap").items()}
+    entries = {(epoch, way): x for way, found in ways.items() for (epoch, at), x in found.entries.items() if at == "L10"}
+    return Matrix("", "", entries, digits=1).table().markdown()
+
+
 def behind(recipe: str) -> str:
     """What each cell of a recipe lacks to backprop in the same network, with its interval over seeds."""
     found = tables(recipe)["cifar10.top1"]
@@ -214,6 +221,12 @@ MAKERS: dict[str, Callable[[], str]] = {
     "control": lambda: table("control"),
     "gain": lambda: table("gain"),
     "cosines": lambda: table("gain", "cosine", digits=3),
+    "ablation": lambda: table("ablation"),
+    "schedules": lambda: table("schedules"),
+    "energies": lambda: table("energy", "VGG10"),
+    "gaps": gaps,
+    "calibration": lambda: table("robustness", "ada_ece", digits=3),
+    "strategies": lambda: table("batchnorm", "strategies"),
     "behind": lambda: behind("gain"),
     "cost": lambda: cost("accuracy"),
     "deepcost": lambda: cost("deep"),
