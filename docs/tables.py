@@ -10,7 +10,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -35,7 +35,18 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ("workstation", "claims", "deep", "gain", "rivals", "bench", "ipc", "converted")
 OTHERS = ("docs/method.md", "docs/scaling.md", "docs/diagnostics.md")
 PAGES = ("README.md", *(f"docs/results/{name}.md" for name in RESULTS), *OTHERS)
-SEARCHED = ("lr_w", "lr_x", "momentum_x", "alpha")
+METHODS = (
+    "bp-last1",
+    "bp-last2",
+    "bp-repeats5",
+    "fa",
+    "dfa",
+    "epc",
+    "pc+pn",
+    "pc+nn",
+    "pc+cn",
+)  # rivals that have presets
+SEARCHED = ("lr_w", "lr_x", "momentum_x", "alpha", "beta")
 MARKED = re.compile(r"(<!-- records: ([\w/]+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
 
@@ -66,7 +77,9 @@ def table(recipe: str, name: str = "top1", digits: int = 1) -> str:
 def gaps() -> str:
     """The output's gap ratio by epoch, of each way to learn."""
     ways = {name.partition(".")[2]: found for name, found in tables("gap").items()}
-    entries = {(epoch, way): x for way, found in ways.items() for (epoch, at), x in found.entries.items() if at == "L10"}
+    entries = {
+        (epoch, way): x for way, found in ways.items() for (epoch, at), x in found.entries.items() if at == "L10"
+    }
     return Matrix("", "", entries, digits=1).table().markdown()
 
 
@@ -147,14 +160,10 @@ def directions() -> str:
 
 def settings(methods: Iterable[str]) -> str:
     """What the presets of these have, in the networks at this scale."""
-    rows = []
-    for name in presets.names():
-        table, (_, model, _, method) = presets.load(name).table, name.split("-", 3)
-        if method in methods:
-            found = [f"{table[key]:.2g}" if key in table else UNKNOWN for key in SEARCHED]
-            rows.append([model, method, *found])
-    rows.sort(key=lambda row: (LEVELS[row[0]], row[:2]))
-    return Table(["", "", *(f"`{name}`" for name in SEARCHED)], rows).markdown()
+    found = [(*name.split("-", 3), presets.load(name).table) for name in presets.names()]
+    chosen = [(model, method, table) for _, model, _, method, table in found if method in methods]
+    chosen.sort(key=lambda row: (LEVELS[row[0]], row[:2]))
+    return searched([([model, method], table, []) for model, method, table in chosen], [])
 
 
 def trials(*searches: str) -> str:
@@ -162,11 +171,18 @@ def trials(*searches: str) -> str:
     rows = []
     for name in searches:
         study = measured(f"searches/{name}.json")
-        follow = ", `follow`" if study["study"]["config"].get("follow") else ""
-        for trial in sorted(study["trials"], key=lambda trial: -trial["value"])[:3]:
-            found = [f"{trial['params'][key]:.2g}" if key in trial["params"] else UNKNOWN for key in SEARCHED]
-            rows.append([f"`{name.rpartition('-')[2]}`{follow}", *found, f"{100 * trial['value']:.1f}"])
-    return Table(["", *(f"`{name}`" for name in SEARCHED), "held out, %"], rows).markdown()
+        first = f"`{name.rpartition('-')[2]}`" + (", `follow`" if study["study"]["config"].get("follow") else "")
+        best = sorted(study["trials"], key=lambda trial: -trial["value"])[:3]
+        rows += [([first], trial["params"], [f"{100 * trial['value']:.1f}"]) for trial in best]
+    return searched(rows, ["held out, %"])
+
+
+def searched(rows: Sequence[tuple[list[str], Mapping[str, Any], list[str]]], last: list[str]) -> str:
+    """A table of settings: what stands before them in each row, by name, and after them."""
+    shown = [name for name in SEARCHED if any(name in table for _, table, _ in rows)]
+    values = [[f"{table[name]:.2g}" if name in table else UNKNOWN for name in shown] for _, table, _ in rows]
+    lines = [[*before, *found, *after] for (before, _, after), found in zip(rows, values, strict=True)]
+    return Table([*("" for _ in rows[0][0]), *(f"`{name}`" for name in shown), *last], lines).markdown()
 
 
 def rivals() -> str:
@@ -216,7 +232,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "directions": directions,
     "settings": lambda: settings(MAIN),
     "rivals": rivals,
-    "rivalsettings": lambda: settings(("bp-last1", "bp-last2", "fa", "dfa")),
+    "rivalsettings": lambda: settings(RIVALS),
     "deep": lambda: table("deep"),
     "control": lambda: table("control"),
     "gain": lambda: table("gain"),
