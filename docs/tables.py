@@ -35,17 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ("workstation", "claims", "deep", "gain", "rivals", "bench", "ipc", "converted")
 OTHERS = ("docs/method.md", "docs/scaling.md", "docs/diagnostics.md")
 PAGES = ("README.md", *(f"docs/results/{name}.md" for name in RESULTS), *OTHERS)
-METHODS = (
-    "bp-last1",
-    "bp-last2",
-    "bp-repeats5",
-    "fa",
-    "dfa",
-    "epc",
-    "pc+pn",
-    "pc+nn",
-    "pc+cn",
-)  # rivals that have presets
+RIVALS = ("bp-last1", "bp-last2", "bp-repeats5", "fa", "dfa", "epc", "pc+pn", "pc+nn", "pc+cn")
 SEARCHED = ("lr_w", "lr_x", "momentum_x", "alpha", "beta")
 MARKED = re.compile(r"(<!-- records: ([\w/]+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
