@@ -115,7 +115,7 @@ def verdicts() -> str:
         evidence = wanted.evidence()
         runs = [run for place in evidence.places for run in place.runs]
         made = {table.name: table for table in wanted.recipe.tables(evidence)}
-        found[name] = Result(name, "workstation", len(runs), sum(run.over for run in runs), made)
+        found[name] = Result(name, "workstation", len(runs), sum(map(wanted.recipe.has, runs)), made)
     decided = sorted(claims.check(found), key=lambda verdict: verdict.answer == "not enough data")
     rows = []
     for claim, answer, numbers in claims.as_table(decided).rows:

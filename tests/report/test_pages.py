@@ -139,10 +139,26 @@ def test_inference_that_overshoots_is_named_with_its_worst_epoch(tmp_path):
         return Page(pages.write_run(make_run(tmp_path, lines))).text
 
     fine = {"curvature": 5.0, "limit": 6.82}
-    said = "after epoch 3 the energy curved by up to 48.6 in the activities, which settle .* by 6.82 at most"
+    said = "after epoch 3 the energy curved by up to 48.6 in .*, which settle .* by less than 6.82.*: lower lr_x"
     assert re.search(said, after(fine, {**fine, "curvature": 18.0}, {**fine, "curvature": 48.6}, fine))
     for harmless in (fine, {"curvature": 5.0, "limit": "inf"}, {"curvature": "nan", "limit": 6.82}, {}, None, "odd"):
         assert "overshoots" not in after(fine, harmless)
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize(
+    ("config", "advice"),
+    [
+        ({"lr_x": 0.2, "momentum_x": 0.0}, "lower lr_x."),
+        ({"lr_x": 0.2, "momentum_x": 0.5, "nesterov": True}, "lower lr_x, take momentum_x 0."),
+        ({"lr_x": 0.2, "momentum_x": 0.5, "nesterov": False}, "lower lr_x."),  # which bears more than none
+        ({"lr_x": 0.2, "momentum_x": 0.0, "alpha": 0.9}, "lower lr_x, or alpha."),
+    ],
+)
+def test_what_to_do_where_inference_overshoots(tmp_path, config, advice):
+    over = [record(1, stability={"curvature": 9.0, "limit": 5.0})]
+    page = Page(pages.write_run(make_run(tmp_path, over, manifest={**MANIFEST, "config": config})))
+    assert f"ruins the updates: {advice}" in page.text
 
 
 UNFINISHED = {"records": [record(1), record(2)], "result": None, "tail": '{"epoch": 3, "tr'}

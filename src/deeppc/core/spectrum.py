@@ -56,7 +56,8 @@ def extremes(state: State, probes: int) -> tuple[float, float]:
     """The least and the largest eigenvalue of H, by so many products with it, in a state of :func:`slopes` at rest.
 
     Both are what Lanczos' method has found of them, from a random change. The largest has the error of that added, for
-    descent must not overshoot; the least is too large until there are about sqrt(h / l) products.
+    descent must not overshoot; with few products it may still be some percent too small. The least is too large until
+    there are about sqrt(h / l) products. nan in a state that is not finite.
     """
     hidden = [v for v in state.net.nodes if v not in state.net.outputs]
     if not hidden:
@@ -72,6 +73,8 @@ def extremes(state: State, probes: int) -> tuple[float, float]:
         new = {v: x - own[-1] * u[v] - (between[-1] * last[v] if last else 0.0) for v, x in product.items()}
         last = u
         between.append(_length(state, new))
+        if not math.isfinite(own[-1] + between[-1]):
+            return math.nan, math.nan
         if between[-1] < 1e-5 * max(own):  # that is all that H makes of the first change
             break
     matrix = torch.diag(torch.tensor(own, dtype=torch.float64))
@@ -85,15 +88,20 @@ def random_change(state: State, nodes: Sequence[str]) -> Change:
 
     So it does not depend on the other samples, which another worker may have, and no norm cancels it.
     """
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator("cpu").manual_seed(SEED)
 
-    def drawn(like: Tensor) -> Tensor:
-        return torch.randn(like.shape[1:], generator=generator).to(like)
+    def drawn(shape: torch.Size, like: Tensor) -> Tensor:
+        return torch.randn(shape, generator=generator, device="cpu").to(like)
 
     inputs = [reuse.widened(state.mu0[v]).unsqueeze(-1).flatten(1) for v in state.net.inputs]
-    length = 1 + torch.stack([x @ drawn(x) / math.sqrt(x.shape[1]) for x in inputs]).sum(0)
-    start = {v: state.mu0[v] for v in nodes}
-    return {v: (drawn(x) * length.view(-1, *[1] * (x.dim() - 1))).to(x) for v, x in start.items()}
+    length = 1 + torch.stack([x @ drawn(x.shape[1:], x) / math.sqrt(x.shape[1]) for x in inputs]).sum(0)
+
+    def change(x: Tensor) -> Tensor:
+        if x.shape[:1] != (state.batch,):  # a constant, of which samples have no part of their own
+            return drawn(x.shape, x)
+        return (drawn(x.shape[1:], x) * length.view(-1, *[1] * (x.dim() - 1))).to(x)
+
+    return {v: change(state.mu0[v]) for v in nodes}
 
 
 def heavy_ball(least: float, largest: float) -> tuple[float, float]:
@@ -103,7 +111,7 @@ def heavy_ball(least: float, largest: float) -> tuple[float, float]:
 
 
 def _dot(state: State, a: Change, b: Change) -> float:
-    return float(state.total(torch.stack([(a[v] * b[v]).sum().double() for v in a]).sum()))
+    return float(state.total(torch.stack([(a[v] * b[v]).sum().to(reuse.widest(a[v])) for v in a]).sum()))
 
 
 def _length(state: State, a: Change) -> float:

@@ -6,7 +6,7 @@ Near the feed-forward state the energy is quadratic in the activities. Along an 
 h, a step of plain descent multiplies the distance from the equilibrium by ``1 - lr_x h``: beyond ``lr_x h = 2`` it
 overshoots by more at every step. With momentum m activities bear
 
-    lr_x h <= 2 (1 + m)              lr_x h <= 2 (1 + m) / (1 + 2 m)   by Nesterov's
+    lr_x h < 2 (1 + m)               lr_x h < 2 (1 + m) / (1 + 2 m)   with Nesterov's
 
 The largest h decides. It grows with depth and in training (:mod:`deeppc.core.spectrum`), so a rate that was fine may
 cease to be. ``T`` steps are few: a little too much does little harm, until it does.
@@ -33,36 +33,46 @@ from deeppc.diagnostics.contexts import untouched
 
 @dataclass(frozen=True)
 class Stability:
-    """``curvature`` is the largest of the energy in the activities, ``limit`` the largest at which descent settles."""
+    """``curvature`` is the largest of the energy in the activities; below ``limit`` descent settles."""
 
     curvature: float
     limit: float
 
     @property
     def settles(self) -> bool:
-        return self.curvature <= self.limit
+        return self.curvature < self.limit
 
 
 @checked
 def stability(algorithm: Algorithm, net: Graph, inputs: Tensor, probes: int = 8) -> Stability:
     """Return the largest curvature of the energy at this batch, and what the algorithm's rate and momentum bear.
 
-    inputs (batch, ...). Costs a feed-forward pass and ``probes`` inference steps; with few of them the curvature is
-    estimated a little too large. With spiking precision it is what follows the spike that has to settle.
+    inputs (batch, ...), in the mode (train or eval) that the net is in. Costs a feed-forward pass and ``probes``
+    inference steps; from few of them the curvature is known to some percent. With spiking precision it is what follows
+    the spike that has to settle. nan for a network that is not finite.
 
-    Raises ``ValueError`` for what has no one rate at which all activities descend.
+    Raises ``ValueError`` where activities do not all descend at one constant rate.
     """
     if why := refusal(algorithm, net):
         raise ValueError(why)
+    if probes < 1:
+        raise ValueError(f"probes is {probes}, but must be at least 1")
     assert isinstance(algorithm, Inferring)
-    with untouched(net, inputs.device), torch.no_grad():
-        given = by_name(inputs, net.inputs, "inputs")
-        _, curvature = extremes(State(net, given, loss=algorithm.loss, wave=slopes(net)), probes)
+    curvature = 0.0
+    if any(v not in net.outputs for v in net.nodes):  # else nothing moves
+        with untouched(net, inputs.device), torch.no_grad():
+            given = by_name(inputs, net.inputs, "inputs")
+            _, curvature = extremes(State(net, given, loss=algorithm.loss, wave=slopes(net)), probes)
+    return Stability(curvature, limit(algorithm))
+
+
+def limit(algorithm: Inferring) -> float:
+    """The curvature up to which activities settle."""
     m = algorithm.momentum_x
-    precision = algorithm.alpha if algorithm.schedule == "spiking" else 1.0
-    rate = algorithm.lr_x * precision
-    borne = 2 * (1 + m) / (1 + 2 * m if algorithm.nesterov else 1)
-    return Stability(curvature, borne / rate if rate else math.inf)
+    rate = algorithm.lr_x * (algorithm.alpha if algorithm.schedule == "spiking" else 1.0)
+    if m == 1 and not algorithm.nesterov:
+        return 0.0  # swings for ever
+    return 2 * (1 + m) / (1 + 2 * m if algorithm.nesterov else 1) / rate if rate else math.inf
 
 
 def refusal(algorithm: Algorithm, net: Graph) -> str:
@@ -70,7 +80,10 @@ def refusal(algorithm: Algorithm, net: Graph) -> str:
     if not isinstance(algorithm, Inferring) or algorithm.optimizer_x != "sgd":
         return f"{algorithm} has no rate at which activities descend: give a pc or ipc algorithm with sgd"
     if algorithm.schedule not in ("fixed", "spiking"):
-        return f"{algorithm} weighs errors otherwise at every step: give one with fixed or spiking precision"
+        return f"{algorithm} changes precision from step to step: give one with fixed or spiking precision"
+    for name in ("free_steps", "strides", "tolerance"):
+        if getattr(algorithm, name, None):
+            return f"stability is that of single steps to a clamped output: leave {name} out"
     if not all(energy.canonical for energy in energies_of(net, algorithm.loss).values()):
         return "stability needs energies that depend on x - mu alone: leave the energy out"
     return ""

@@ -250,7 +250,7 @@ def _facts(content: Mapping[str, Any]) -> dict[str, str]:
         "trained": f"{t['first']} to {t['last']}, threads in each run: {' or '.join(map(str, t['threads']))}",
         "by": ", ".join(t["commands"]),
         "at commit": ", ".join(t["commits"]) or "not in git",
-        "time": f"{runs['seconds'] / 3600:.2f} hours of training in {runs['over']} runs",
+        "time": f"{runs['seconds'] / 3600:.2f} hours of training",
     }
     return (known if t["first"] else {}) | {
         "tables and figures": f"{p['written']}, by {p['command']}",

@@ -149,10 +149,13 @@ def _overshooting(run: Run) -> str:
     if worst < 0 or not over[worst] > 1:
         return ""
     epoch, (curvature, limit) = records.epochs(run.metrics)[worst], known[worst]
+    advice = ["lower lr_x", *(["or alpha"] if "alpha" in run.config else [])]
+    if number(run.config.get("momentum_x")) > 0 and run.config.get("nesterov", True):
+        advice.append("take momentum_x 0")
     return (
         f"Inference overshoots: after epoch {epoch:g} the energy curved by up to {curvature:.3g} in the activities, "
-        f"which settle at this lr_x and momentum_x where it curves by {limit:.3g} at most. A little more does little "
-        "harm in a few steps, much more ruins the updates: lower lr_x, and take momentum_x 0."
+        f"which settle at these rates where it curves by less than {limit:.3g}. A little more does little harm in a "
+        f"few steps, much more ruins the updates: {', '.join(advice)}."
     )
 
 

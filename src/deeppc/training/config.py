@@ -105,7 +105,8 @@ class TrainConfig:
     )
     diagnostics: bool = option(
         False,
-        "After each epoch, compare each layer's update with backprop's on one batch, and record it with the gap ratio.",
+        "After each epoch, compare each layer's update with backprop's on one batch, and record it with the gap ratio "
+        "and whether inference settles.",
     )
     checkpoint_every: float | None = option(
         None,
