@@ -32,7 +32,7 @@ from deeppc.report.tables import UNKNOWN, Table
 from deeppc.runs.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ("workstation", "claims", "deep", "gain", "rivals", "bench", "ipc", "converted")
+RESULTS = ("workstation", "claims", "mechanisms", "stability", "deep", "gain", "rivals", "bench", "ipc", "converted")
 OTHERS = ("docs/method.md", "docs/scaling.md", "docs/diagnostics.md")
 PAGES = ("README.md", *(f"docs/results/{name}.md" for name in RESULTS), *OTHERS)
 RIVALS = ("bp-last1", "bp-last2", "bp-repeats5", "fa", "dfa", "epc", "pc+pn", "pc+nn", "pc+cn")
@@ -229,7 +229,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "cosines": lambda: table("gain", "cosine", digits=3),
     "ablation": lambda: table("ablation"),
     "schedules": lambda: table("schedules"),
-    "energies": lambda: table("energy", "VGG10"),
+    "energies": lambda: table("energy", "VGG10", digits=2),
     "gaps": gaps,
     "calibration": lambda: table("robustness", "ada_ece", digits=3),
     "strategies": lambda: table("batchnorm", "strategies"),
@@ -237,6 +237,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "cost": lambda: cost("accuracy"),
     "deepcost": lambda: cost("deep"),
     "gaincost": lambda: cost("gain"),
+    "mechanismscost": lambda: cost("schedules"),
     "rivalscost": lambda: cost("rivals"),
     "deepcosines": lambda: table("deep", "cosine", digits=3),
     "deepbehind": lambda: behind("deep"),
