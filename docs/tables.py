@@ -73,6 +73,19 @@ def gaps() -> str:
     return Matrix("", "", entries, digits=1).table().markdown()
 
 
+def sizes() -> str:
+    """Of each schedule: how long the first layers' updates are beside backprop's, as powers of ten; lowest cosine."""
+    entries: dict[tuple[str, str], Entry] = {}
+    for place in planned("schedules").evidence().of("cifar10"):
+        last = [run.metrics()[-1]["bp_size"] for run in place.finished]
+        for layer in ("conv1", "conv2", "conv3"):
+            entries[place.cell.row, layer] = place.entry(math.log10(float(found[layer])) for found in last)
+        lowest = [min(filter(math.isfinite, found.values())) for found in place.cosines()]
+        entries[place.cell.row, "lowest cosine"] = place.entry(lowest)
+        entries[place.cell.row, "accuracy, %"] = place.accuracy("top1")
+    return replace(there(Matrix("", "", entries)), digits=2).table().markdown()
+
+
 def behind(recipe: str) -> str:
     """What each cell of a recipe lacks to backprop in the same network, with its interval over seeds."""
     found = tables(recipe)["cifar10.top1"]
@@ -229,6 +242,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "cosines": lambda: table("gain", "cosine", digits=3),
     "ablation": lambda: table("ablation"),
     "schedules": lambda: table("schedules"),
+    "sizes": sizes,
     "energies": lambda: table("energy", "VGG10", digits=2),
     "gaps": gaps,
     "calibration": lambda: table("robustness", "ada_ece", digits=3),
