@@ -246,7 +246,6 @@ MAKERS: dict[str, Callable[[], str]] = {
     "energies": lambda: table("energy", "VGG10", digits=2),
     "gaps": gaps,
     "calibration": lambda: table("robustness", "ada_ece", digits=3),
-    "strategies": lambda: table("batchnorm", "strategies"),
     "behind": lambda: behind("gain"),
     "cost": lambda: cost("accuracy"),
     "deepcost": lambda: cost("deep"),
