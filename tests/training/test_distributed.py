@@ -344,7 +344,7 @@ def history(spec: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, list[lis
         return pull_back(state, v, *args, **more)
 
     def send(values: torch.Tensor, async_op: bool = False) -> Done:
-        if async_op:  # else sizes that all agree on: how far a difference may be stretched, how many samples there are
+        if async_op:  # else what all agree on: how far a difference may be stretched
             updates[-1].append(("sent", values.nbytes))
         return Done()
 
@@ -355,6 +355,8 @@ def history(spec: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, list[lis
     optimizer.register_step_post_hook(lambda *_: updates.append([]))
     exchange = Exchange(net, Workers(0, 2))
     exchange.begin(5)
+    assert updates == [[("sent", 8)]], "how many samples the batch has"
+    updates[0].clear()
     Algorithm.parse(spec).step(net, *nets.batch(net, dtype=torch.float32), optimizer, workers=exchange)
     assert updates.pop() == [], "nothing is sent, or pulled back, after the last update"
     return net, updates
