@@ -48,6 +48,15 @@ def test_a_plan_trains_nothing_and_builds_no_network(tmp_path, capsys, monkeypat
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.usefixtures("unsaved")
+def test_whoever_trains_only_some_cells_has_no_times_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("deeppc.paper.recipes.rivals.step_cost", lambda *args: pytest.fail("measured a step"))
+    flags = ["rivals", "--scale", "smoke", "--only", "cifar10 Z-IL VGG5", "--out", str(tmp_path)]
+    assert main(["paper", "run", *flags]) == 0
+    assert (tmp_path / "rivals-smoke/result.json").exists()
+    assert not (tmp_path / "rivals-smoke/extra.json").exists()
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

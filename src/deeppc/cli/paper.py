@@ -51,7 +51,7 @@ class PaperRun:
     jobs: int = 1
     """Runs at a time, each in a process of its own with its part of the cores."""
     only: str | None = None
-    """Train only the cells whose name fits this pattern, e.g. "*PC+S+F VGG10*"."""
+    """Train only the cells whose name fits this pattern, e.g. "*PC+S+F VGG10*", and measure no times beside that."""
     render: bool = False
     """Train nothing: make tables and figures from what is there."""
     plan: bool = False
@@ -94,7 +94,7 @@ class PaperRun:
         print(f"{len(todo)} different runs, roughly {cost} with {self.jobs} at a time")
         if not self.plan:
             with display(todo) as show:
-                reports = run(plans, todo, self.jobs, show, tell=print)
+                reports = run(plans, todo, self.jobs, show, tell=print, work=self.only is None)
             _print_results(reports)
 
     def _plans(self) -> list[Plan]:

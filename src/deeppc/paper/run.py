@@ -128,10 +128,13 @@ def run(
     processes: int = 1,
     on_message: Callable[[Job, Any], None] = lambda job, message: None,
     tell: Callable[[str], None] = lambda text: None,
+    *,
+    work: bool = True,
 ) -> list[Path]:
     """Do ``todo`` (of :func:`jobs`), then write the results. Returns the paths of the reports.
 
-    On an interruption the results of what is there are written, too.
+    ``work``: measure, too, what the recipes measure beside their trainings. On an interruption the results of what is
+    there are written as well.
     """
     from deeppc.data import load
 
@@ -153,7 +156,7 @@ def run(
     try:
         pool.run(perform, todo, processes, note)
         for planned in plans:
-            if planned.recipe.work is not None:
+            if work and planned.recipe.work is not None:
                 planned.folder.mkdir(parents=True, exist_ok=True)
                 planned.recipe.work(planned.scale, planned.folder, tell)
     finally:
