@@ -171,7 +171,10 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
             Part("cifar10", ("resnet18", "resnet34", "resnet66"), ("pc",)),
         ),  # of 130 levels: 40 backprops a step
     },
-    ("workstation", "control"): {"models": ("vgg5", "vgg10")},
+    ("workstation", "control"): {
+        "models": ("vgg5", "vgg10"),
+        "parts": (Part("cifar100", ("vgg5",), ("bp", "ipc+s", "pc+s+f")),),
+    },
     ("workstation", "rivals"): {"activation": "relu", "same_activation": True},  # one graph for all
     ("workstation", "vgg15"): {
         "datasets": {"tiny-imagenet": "cifar10"},
