@@ -73,7 +73,7 @@ def main() -> None:
         curvature = stability(Algorithm.parse("pc"), net, images).curvature
         words = [[f"`{spec}`", steps] for spec, steps, _ in rows(net.L)]
         lines = [before + found for before, found in zip(words, cosines(net, images, labels), strict=True)]
-        print(f"VGG10, {when}; the largest curvature is {curvature:.0f}, which an `lr_x` below {2 / curvature:.2f} bears:")
+        print(f"VGG10, {when}: largest curvature {curvature:.0f}, which an `lr_x` below {2 / curvature:.2f} bears.")
         print()
         print(Table(["", "", *(f"`lr_x` {lr:g}" for lr in RATES)], lines).markdown())
         if when == "untrained":
