@@ -26,10 +26,7 @@ from deeppc.models import build
 from deeppc.report.tables import Table
 
 RATES, TURNS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5), (1, 2, 4)  # T in levels
-SPIKES: dict[str, dict[str, Any]] = {
-    "alpha 0.01": {"alpha": 0.01},
-    "alpha 0.1": {"alpha": 0.1},
-}
+SPIKES: dict[str, dict[str, Any]] = {"alpha 0.01": {"alpha": 0.01}, "alpha 0.1": {"alpha": 0.1}}
 BATCHES, BATCH = 500, 64
 
 
