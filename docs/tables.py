@@ -60,8 +60,8 @@ def tables(recipe: str) -> dict[str, Matrix]:
     return {table.name: there(table) for table in made if any(entry.values for entry in table.entries.values())}
 
 
-def table(recipe: str, name: str = "top1", digits: int = 1) -> str:
-    return replace(tables(recipe)[f"cifar10.{name}"], digits=digits).table().markdown()
+def table(recipe: str, name: str = "top1", digits: int = 1, data: str = "cifar10") -> str:
+    return replace(tables(recipe)[f"{data}.{name}"], digits=digits).table().markdown()
 
 
 def gaps() -> str:
@@ -99,9 +99,9 @@ def behind(recipe: str) -> str:
     return Table(["", "", "points behind BP", "95 % interval"], rows).markdown()
 
 
-def cost(recipe: str) -> str:
+def cost(recipe: str, data: str = "cifar10") -> str:
     """How many minutes each training of a recipe took, and where and by which commits they were made."""
-    places = [place for place in planned(recipe).evidence().of("cifar10") if place.finished]
+    places = [place for place in planned(recipe).evidence().of(data) if place.finished]
     minutes = {place.at: [seconds / 60 for seconds in place.values("seconds")] for place in places}
     entries = {(row, net.removesuffix(" BF")): Entry((fmean(found),)) for (row, net), found in minutes.items()}
     runs = sorted(
@@ -230,6 +230,13 @@ def points() -> list[scaling.Point]:
 
 MAKERS: dict[str, Callable[[], str]] = {
     "accuracy": lambda: table("accuracy"),
+    "hundred": lambda: table("accuracy", data="cifar100"),
+    "hundredcontrol": lambda: table("control", data="cifar100"),
+    "hundredcost": lambda: cost("accuracy", "cifar100"),
+    "tiny": lambda: table("accuracy", data="tiny-imagenet"),
+    "tinycost": lambda: cost("accuracy", "tiny-imagenet"),
+    "norming": lambda: table("batchnorm", "strategies"),
+    "nudged": lambda: table("depth"),
     "claims": verdicts,
     "first": first_layer,
     "directions": directions,
