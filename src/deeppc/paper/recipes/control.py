@@ -5,10 +5,11 @@ iPC steps the optimiser T times for each batch, and a search may give two algori
 VGG5 backprop gets the same: the learning rate of iPC+S, as many optimiser steps on each batch (``repeats``), and both;
 and predictive coding gets the learning rate of backprop. A search may also be too short to tell: VGG10, where all have
 one rate, gets what short ones had found for it, too, and all the settings of VGG5; iPC there gets activities that
-follow what weights have learnt, and PC+S+F the gain, without which early layers' gradients are as small as epsilon.
+follow what weights have learnt, and PC+S+F the gain, without which early layers' gradients are as small as epsilon; the
+other schedules of precision, which send early layers still less, get an epsilon of 1e-30.
 Grid: {BP, BP repeated, PC, iPC+S, PC+S+F} x {VGG5, VGG10} on CIFAR-10 with BatchNorm freezing, L repeats; five of them
-with the other's rate in VGG5, and eight more with other settings in VGG10, one seed of each but of the gain. And five
-on CIFAR-100 in VGG5, whose hundred classes ask for more updates, or larger ones. At paper scale 112 runs, of 50 epochs
+with the other's rate in VGG5, and eleven more with other settings in VGG10, one seed of each but of the gain. And five
+on CIFAR-100 in VGG5, whose hundred classes ask for more updates, or larger ones. At paper scale 115 runs, of 50 epochs
 at most; four rows are those of ``accuracy``.
 """
 
@@ -36,6 +37,7 @@ FIRST: dict[str, dict[str, float]] = {
     f"BP{OF}iPC+S": {"lr_w": 0.00030833350948549263},
 }
 FOLLOW = {"follow": True, "lr_w": 0.0003}
+SCHEDULES, SMALL = ("PC+F", "PC+L+F", "PC+D+F"), {"epsilon": 1e-30}
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -46,8 +48,9 @@ def cells(scale: Scale) -> list[Cell]:
     own = _cell(scale, "VGG10", "PC+S+F")
     gain = replace(own, row="PC+S+F, gain", config=config.replace(own.config, depth_gain=True))
     both = [("VGG5", row) for row in ROWS] + [("VGG10", row) for row in ROWS if OF not in row]
+    small = [_other(scale, f"{row}, epsilon 1e-30", SMALL, "as in schedules") for row in SCHEDULES]
     hundred = [_cell(scale, "VGG5", row, "cifar100") for row in HUNDRED]
-    return [*(_cell(scale, net, row) for net, row in both), *first, shallower, following, gain, *hundred]
+    return [*(_cell(scale, net, row) for net, row in both), *first, shallower, following, gain, *small, *hundred]
 
 
 def _other(scale: Scale, row: str, settings: dict[str, Any], source: str) -> Cell:
