@@ -138,10 +138,13 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
             Part("tiny-imagenet", ("vgg5",), ("bp", "pc+s+f")),
         )
     },
-    ("workstation", "depth"): {  # without centre nudging, which would double it: --models vgg10 trains that, too
+    ("workstation", "depth"): {  # centre nudging in the deepest only, by one seed: it would double the recipe
         "models": ("vgg5", "vgg7", "vgg10"),
         "algorithms": MAIN,
-        "parts": (Part("cifar10", ("vgg10",), ("pc+s", "pc+f"), (0, 1, 2)),),
+        "parts": (
+            Part("cifar10", ("vgg10",), ("pc+s", "pc+f"), (0, 1, 2)),
+            Part("cifar10", ("vgg10",), ("pc+cn", "ipc+cn", "pc+s+cn", "pc+f+cn", "pc+s+f+cn")),
+        ),
     },
     ("workstation", "energy"): _DEEP,
     ("workstation", "schedules"): _DEEP,

@@ -8,9 +8,9 @@ one rate, gets what short ones had found for it, too, and all the settings of VG
 follow what weights have learnt, and PC+S+F the gain, without which early layers' gradients are as small as epsilon; the
 other schedules of precision, which send early layers still less, get an epsilon of 1e-30.
 Grid: {BP, BP repeated, PC, iPC+S, PC+S+F} x {VGG5, VGG10} on CIFAR-10 with BatchNorm freezing, L repeats; five of them
-with the other's rate in VGG5, and eleven more with other settings in VGG10, one seed of each but of the gain. And five
-on CIFAR-100 in VGG5, whose hundred classes ask for more updates, or larger ones. At paper scale 115 runs, of 50 epochs
-at most; four rows are those of ``accuracy``.
+with the other's rate in VGG5, and eleven more with other settings in VGG10, one seed of each but of the gain. And eight
+on CIFAR-100 in VGG5, whose hundred classes ask for more updates, or larger ones, or for the cross-entropy. At paper
+scale 130 runs, of 50 epochs at most; four rows are those of ``accuracy``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ OF = ", lr_w of "
 BACKPROP = ("BP", f"BP{OF}iPC+S", "BP repeated", f"BP repeated{OF}iPC+S")
 ROWS = (*BACKPROP, *(row for name in ("PC", "iPC+S", "PC+S+F") for row in (name, f"{name}{OF}BP")))
 HUNDRED = ("BP", f"BP{OF}iPC+S", f"BP repeated{OF}iPC+S", "iPC+S", "PC+S+F")
+ENTROPY = ("BP", "iPC+S", "PC+S+F")
 # What searches of 12 short trials had found for VGG10, before longer ones decided.
 FIRST: dict[str, dict[str, float]] = {
     "PC": {"lr_w": 0.0006608841682910619, "lr_x": 0.06913882602936758, "momentum_x": 0.0},
@@ -50,7 +51,14 @@ def cells(scale: Scale) -> list[Cell]:
     both = [("VGG5", row) for row in ROWS] + [("VGG10", row) for row in ROWS if OF not in row]
     small = [_other(scale, f"{row}, epsilon 1e-30", SMALL, "as in schedules") for row in SCHEDULES]
     hundred = [_cell(scale, "VGG5", row, "cifar100") for row in HUNDRED]
-    return [*(_cell(scale, net, row) for net, row in both), *first, shallower, following, gain, *small, *hundred]
+    entropy = [_entropy(_cell(scale, "VGG5", row, "cifar100")) for row in ENTROPY]
+    others = [*first, shallower, following, gain, *small, *hundred, *entropy]
+    return [*(_cell(scale, net, row) for net, row in both), *others]
+
+
+def _entropy(found: Cell) -> Cell:
+    changed = config.replace(found.config, loss="cross_entropy")
+    return replace(found, row=f"{found.row}, cross-entropy", config=changed)
 
 
 def _other(scale: Scale, row: str, settings: dict[str, Any], source: str) -> Cell:
