@@ -108,9 +108,9 @@ def trained(running: bool, freeze: bool, data_dir: Path) -> list[str]:
     torch.manual_seed(0)
     data = load("cifar10", data_dir)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.mean, data.std))
-    images = (data.train.images[: IMAGES + HELD] / 255 - mean) / std
+    images = ((data.train.images[: IMAGES + HELD] / 255 - mean) / std).to(memory_format=torch.channels_last)
     labels = data.train.labels[: IMAGES + HELD]
-    net = build("vgg10", width=0.25, norm="bf", activation="relu")
+    net = build("vgg10", width=0.25, norm="bf", activation="relu").to(memory_format=torch.channels_last)
     norms = with_norms(net, running)
     optimizer, strays, found = torch.optim.AdamW(net.parameters(), lr=LR_W, weight_decay=1e-4), [], []
     for _ in range(EPOCHS):
