@@ -161,6 +161,38 @@ def test_what_to_do_where_inference_overshoots(tmp_path, config, advice):
     assert f"ruins the updates: {advice}" in page.text
 
 
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize(
+    ("config", "advice"),
+    [
+        ({"depth_gain": False}, "it is: set depth_gain, or lower epsilon,"),
+        ({"depth_gain": True}, "it is: lower epsilon,"),
+        ({}, "it is: lower epsilon,"),
+    ],
+)
+def test_updates_that_epsilon_swallows_are_named(tmp_path, config, advice):
+    left = {"conv1": 0.014, "conv2": 0.4999, "fc": 0.99}
+    lines = [diagnosed(1, left_by_epsilon=left)]
+    page = Page(pages.write_run(make_run(tmp_path, lines, manifest={**MANIFEST, "config": config})))
+    assert "less than half of the steps of 2 of 3 nodes, of conv1 1.4%" in page.text
+    assert advice in page.text
+    assert "<td>99.0%</td>" in page.html
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("left", [{"conv1": 0.5, "fc": 1.0}, {"fc": "nan"}, {}, None, "odd"])
+def test_updates_that_epsilon_leaves_are_no_matter(tmp_path, left):
+    page = Page(pages.write_run(make_run(tmp_path, [diagnosed(1, left_by_epsilon=left)])))
+    assert "optimiser's epsilon" not in page.text.partition("Compared with backprop")[0]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_an_epsilon_that_float32_cannot_use_is_named(tmp_path):
+    lines = [diagnosed(1, left_by_epsilon={"conv1": 4e5, "conv2": 0.1, "fc": 1.0})]
+    page = Page(pages.write_run(make_run(tmp_path, lines)))
+    assert "the steps of 1 of 3 nodes are up to 4.0 × 10⁵ times too long" in page.text
+
+
 UNFINISHED = {"records": [record(1), record(2)], "result": None, "tail": '{"epoch": 3, "tr'}
 
 

@@ -15,7 +15,7 @@ from deeppc.training.builder import build, saved_config
 from deeppc.training.config import replace
 
 MakeConfig = Callable[..., TrainConfig]
-RECORDED = ("bp_cosine", "bp_size", "gap_ratio", "stability")
+RECORDED = ("bp_cosine", "bp_size", "gap_ratio", "stability", "left_by_epsilon")
 
 
 def lines(run_dir: Path) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from deeppc.core.energies import half_square
 from deeppc.core.graph import Graph
 from deeppc.core.state import State
 from deeppc.diagnostics.contexts import untouched
+from deeppc.diagnostics.epsilon import left_by_epsilon
 from deeppc.diagnostics.stability import refusal, stability
 
 
@@ -134,12 +135,15 @@ def gap_ratios(updates: Updates) -> dict[str, float]:
 
 
 @checked
-def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> dict[str, dict[str, float | str]]:
+def diagnose(
+    algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor, optimizer: Optimizer | None = None
+) -> dict[str, dict[str, float | str]]:
     """Return the diagnostics of a line of ``metrics.jsonl``, by name, then by node that has trainable weights:
 
     ``bp_cosine``  cosine of the node's weight update with backprop's.
     ``bp_size``    its length relative to backprop's.
     ``gap_ratio``  see :func:`gap_ratios`; for pc only.
+    ``left_by_epsilon``  see :mod:`deeppc.diagnostics.epsilon`; with an ``optimizer`` that has one.
     ``stability``  not by node: ``curvature`` and ``limit``, see :mod:`deeppc.diagnostics.stability`; where it has one.
 
     What is not finite is written as a string, "nan" or "inf", since JSON has no such numbers. Costs a training step
@@ -152,6 +156,8 @@ def diagnose(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) 
     record = {"bp_cosine": {v: s.cosine for v, s in found.items()}, "bp_size": {v: s.size for v, s in found.items()}}
     if mine.drift:
         record["gap_ratio"] = gap_ratios(mine)
+    if optimizer is not None and (left := left_by_epsilon(net, optimizer)):
+        record["left_by_epsilon"] = left
     if not refusal(algorithm, net):
         record["stability"] = asdict(stability(algorithm, net, inputs))
     return {name: {v: x if math.isfinite(x) else str(x) for v, x in values.items()} for name, values in record.items()}

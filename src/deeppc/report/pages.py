@@ -30,6 +30,7 @@ from deeppc.runs.folder import ComparisonFolder, RunFolder
 __all__ = ["Notice", "Picture", "picture", "render", "write", "write_comparison", "write_run"]
 
 Notice = tuple[str, str]  # words, and good, warn, bad or nothing
+HALF, TWICE = 0.5, 2.0  # of a step: what epsilon makes shorter, or longer, is said
 _NAMES = {"test_accuracy": "test top-1", "test_top5": "test top-5"}
 
 
@@ -85,6 +86,7 @@ def write_run(folder: Path) -> Path:
             "gap": picture(plots.gaps(run.metrics), folder, "gap") if has_gaps else None,
             "imbalance": _imbalance(run),
             "overshooting": _overshooting(run),
+            "epsilon": _epsilon(run),
             "similarity": _similarity(run),
             "epochs": _epochs(run),
         }
@@ -159,14 +161,43 @@ def _overshooting(run: Run) -> str:
     )
 
 
+def _epsilon(run: Run) -> str:
+    """What the optimiser's epsilon does to the steps of nodes, after the last epoch; empty if it does no harm."""
+    left = {v: number(x) for v, x in mapping(run.metrics[-1].get("left_by_epsilon")).items()}
+    long = {v: x for v, x in left.items() if x > TWICE}
+    if long:
+        return (
+            f"The optimiser's epsilon is too small: the steps of {len(long)} of {len(left)} nodes are up to "
+            f"{scientific(max(long.values()))} times too long, because squares of their gradients are 0 in float32. "
+            "Raise epsilon to 1e-20."
+        )
+    small = sorted((x, v) for v, x in left.items() if x < HALF)
+    if not small:
+        return ""
+    share, least = small[0]
+    advice = "set depth_gain, or lower epsilon" if run.config.get("depth_gain") is False else "lower epsilon"
+    return (
+        f"The optimiser's epsilon swallows updates: after the last epoch it leaves less than half of the steps of "
+        f"{len(small)} of {len(left)} nodes, of {least} {percent(share, 1)}. Their gradients are no larger than it is: "
+        f"{advice}, but not below 1e-20."
+    )
+
+
 def _similarity(run: Run) -> Table | None:
     """The last epoch's diagnostics, from the output, where learning begins."""
     if not records.cosines(run.metrics).nodes:
         return None
     last = next(record for record in reversed(run.metrics) if mapping(record.get("bp_cosine")))
-    cosine, size, gap = (mapping(last.get(key)) for key in ("bp_cosine", "bp_size", "gap_ratio"))
-    rows = [[v, f"{number(cosine[v]):.4f}", scientific(size.get(v)), scientific(gap.get(v))] for v in reversed(cosine)]
-    return Table(["node", "cosine with backprop", "length relative to backprop's", "gap ratio"], rows)
+    cosine, size, gap, left = (
+        mapping(last.get(key)) for key in ("bp_cosine", "bp_size", "gap_ratio", "left_by_epsilon")
+    )
+    rows = [
+        [v, f"{number(cosine[v]):.4f}", scientific(size.get(v)), scientific(gap.get(v)), percent(left.get(v), 1)]
+        for v in reversed(cosine)
+    ]
+    return Table(
+        ["node", "cosine with backprop", "length relative to backprop's", "gap ratio", "left by epsilon"], rows
+    )
 
 
 def _epochs(run: Run) -> Table:

@@ -58,7 +58,8 @@ class TrainConfig:
     weight_decay: float = option(1e-4, "Weight decay of AdamW (paper: weight_decay_w).", least=0, most=1e6)
     epsilon: float = option(
         1e-8,
-        "Epsilon of AdamW: gradients far below it, as those of early layers may be, are not heeded.",
+        "Epsilon of AdamW: gradients far below it, as those of early layers may be, are not heeded. (Below 1e-20 "
+        "squares of gradients may underflow.)",
         above=0,
         most=1,
     )

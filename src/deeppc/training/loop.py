@@ -304,7 +304,7 @@ class Loop:
         from deeppc.diagnostics.updates import diagnose
 
         with self._precision():
-            return dict(diagnose(self.algorithm, self.net, *self.sample))
+            return dict(diagnose(self.algorithm, self.net, *self.sample, self.optimizer))
 
     def _evaluate(self, source: Source | None) -> dict[str, float]:
         if source is None:
