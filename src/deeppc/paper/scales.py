@@ -149,7 +149,7 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("workstation", "energy"): _DEEP,
     ("workstation", "schedules"): _DEEP,
     ("workstation", "ablation"): _DEEP,
-    ("workstation", "batchnorm"): {**_DEEP, "algorithms": ("pc+s+f",), "norms": NORMS},
+    ("workstation", "batchnorm"): {**_DEEP, "algorithms": ("bp", "pc+s+f"), "norms": NORMS},
     ("workstation", "auxiliary"): {
         "models": ("resnet10",),
         "parts": (Part("cifar10", ("resnet18",), ("ipc+s", "pc+s+f")),),
