@@ -117,6 +117,12 @@ def test_the_gap_claim_both_ways():
         assert verdict("The forward update lowers", found).answer == answer
 
 
+def test_times_are_of_no_seed():
+    found = verdict("S and F add nothing", results(CASES["S and F add nothing"][:3]))
+    assert (found.answer, found.alone) == ("holds", False)
+    assert "one seed" not in found.numbers
+
+
 def test_every_claim_is_tested():
     tested = [*CASES, "The forward update lowers"]
     assert len(CLAIMS) == len(tested)
