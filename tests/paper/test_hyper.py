@@ -160,7 +160,7 @@ SIZES = {
     "gain": 4 * (6 + 5) + 2 * 3 + 5,
     "deep": 3 * 4,
     "rivals": 17 * 3 + 1,
-    "control": (4 + 2 * 3) + 5 + 8 + 3 + 5 + 3,
+    "control": (4 + 2 * 3) + 5 + 8 + 3 + 2 + 5 + 3,
 }
 
 
@@ -170,6 +170,18 @@ def test_a_control_has_all_settings_of_the_shallower_network():
     assert (deeper.model, deeper.lr_w, deeper.activation) == ("vgg10", own.lr_w, own.activation)
     assert [deeper.setting(name) == own.setting(name) for name in ("lr_x", "alpha")] == [True, True]
     assert deeper.setting("T") is None
+
+
+def test_a_control_of_nudging_has_its_settings_and_no_nudging():
+    cells = {(cell.row, cell.column): cell.config for cell in find("control").grid(scale_for("paper", "control"))}
+    nudged = {
+        cell.column: cell.config for cell in find("rivals").grid(scale_for("paper", "rivals")) if cell.row == "PC+CN"
+    }
+    for net in ("VGG5", "VGG10"):
+        own, other = cells["PC, as PC+CN", net], nudged[net]
+        assert (own.algorithm, other.algorithm, own.lr_w) == ("pc", "pc+cn", other.lr_w)
+        assert [own.setting(name) == other.setting(name) for name in ("lr_x", "momentum_x")] == [True, True]
+        assert (own.setting("beta"), other.setting("beta")) == (1.0, 0.75)
 
 
 def test_the_gain_is_one_training_for_those_who_measure_it():
