@@ -32,7 +32,8 @@ from deeppc.report.tables import UNKNOWN, Table
 from deeppc.runs.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ("workstation", "claims", "mechanisms", "stability", "deep", "gain", "rivals", "bench", "ipc", "converted")
+RESULTS = ("workstation", "claims", "mechanisms", "batchnorm", "hundred", "stability", "deep", "gain", "rivals")
+RESULTS += ("bench", "ipc", "converted")
 OTHERS = ("docs/method.md", "docs/scaling.md", "docs/diagnostics.md")
 PAGES = ("README.md", *(f"docs/results/{name}.md" for name in RESULTS), *OTHERS)
 RIVALS = ("bp-last1", "bp-last2", "bp-repeats5", "fa", "dfa", "epc", "pc+pn", "pc+nn", "pc+cn")
@@ -62,6 +63,14 @@ def tables(recipe: str) -> dict[str, Matrix]:
 
 def table(recipe: str, name: str = "top1", digits: int = 1, data: str = "cifar10") -> str:
     return replace(tables(recipe)[f"{data}.{name}"], digits=digits).table().markdown()
+
+
+def nudged() -> str:
+    """VGG10 without and with centre nudging, of those algorithms that have both."""
+    found = tables("depth")["cifar10.top1"]
+    both = {row for row, column in found.entries if column == "VGG10 CN" and found.entry(row, column).values}
+    entries = {(row, net): x for (row, net), x in found.entries.items() if row in both and net.startswith("VGG10")}
+    return replace(found, entries=entries).table().markdown()
 
 
 def gaps() -> str:
@@ -236,7 +245,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "tiny": lambda: table("accuracy", data="tiny-imagenet"),
     "tinycost": lambda: cost("accuracy", "tiny-imagenet"),
     "norming": lambda: table("batchnorm", "strategies"),
-    "nudged": lambda: table("depth"),
+    "normeffect": lambda: table("batchnorm", "effect"),
+    "normscost": lambda: cost("batchnorm"),
+    "nudged": nudged,
     "claims": verdicts,
     "first": first_layer,
     "directions": directions,

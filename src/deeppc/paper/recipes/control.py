@@ -5,9 +5,9 @@ iPC steps the optimiser T times for each batch, and a search may give two algori
 VGG5 backprop gets the same: the learning rate of iPC+S, as many optimiser steps on each batch (``repeats``), and both;
 and predictive coding gets the learning rate of backprop. A search may also be too short to tell: VGG10, where all have
 one rate, gets what short ones had found for it, too, and all the settings of VGG5; iPC there gets activities that
-follow what weights have learnt, and PC and PC+S+F the gain, without which early layers' gradients are as small as epsilon; the
-other schedules of precision, which send early layers still less, get an epsilon of 1e-30. Plain PC gets the settings of
-centre nudging, but not its nudging.
+follow what weights have learnt, and PC and PC+S+F the gain, without which early layers' gradients are as small as
+epsilon; the other schedules of precision, which send early layers still less, get an epsilon of 1e-30. Plain PC gets
+the settings of centre nudging, but not its nudging.
 Grid: {BP, BP repeated, PC, iPC+S, PC+S+F} x {VGG5, VGG10} on CIFAR-10 with BatchNorm freezing, L repeats; five of them
 with the other's rate in VGG5, and twelve more with other settings in VGG10, one seed of each but of the gain; plain PC
 as nudged in both, by one seed. And eight on CIFAR-100 in VGG5, whose hundred classes ask for more updates, or larger
