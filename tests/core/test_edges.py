@@ -109,6 +109,102 @@ def test_under_free_relaxation_a_precision_learns_from_what_the_weights_learn_fr
     assert float(result.energy["2"]) == pytest.approx(float(square) / 2 - 6 * math.log(2.0) / 2)
 
 
+def freely(net, images, y, steps):
+    """The state of a chain with half squared errors, the output's twice, after inference and so many free steps."""
+    xs = [images]
+    for f in net.nodes.values():
+        xs.append(f(xs[-1]).detach())
+    xs = [*xs[1:-1], y]
+    for t in range(4 + steps):
+        xs = [x.detach().requires_grad_() for x in xs]
+        pairs = zip(xs, [images, *xs], net.nodes.values(), [1.0] * (len(xs) - 1) + [2.0], strict=False)
+        energy = sum(weight * (x - f(p)).square().sum() / 2 for x, p, f, weight in pairs)
+        slopes = torch.autograd.grad(energy, xs)
+        moving = len(xs) if t >= 4 else len(xs) - 1
+        xs = [x - 0.1 * slope if i < moving else x for i, (x, slope) in enumerate(zip(xs, slopes, strict=True))]
+    return [x.detach() for x in xs]
+
+
+@pytest.mark.parametrize("presynaptic", ["initial", "relaxed"])
+@pytest.mark.parametrize("free_steps", [0, 3])
+def test_an_outputs_precision_learns_from_what_the_weights_learn_from(presynaptic, free_steps):
+    """With +f that is how far it is from its initial prediction, or from where it settles freely."""
+    net = mlp(3).double()
+    images, labels = batch(net)
+    y = nn.functional.one_hot(labels, 3).double()
+    origin = freely(net, images, y, free_steps)[-1] if free_steps else net(images).detach()
+    energy = net.energies["3"] = Gaussian(2.0, learnt=True).double()
+    algo = Algorithm.parse("pc+f", T=4, lr_x=0.1, presynaptic=presynaptic, free_steps=free_steps)
+    result = algo.gradients(net, images, labels)
+
+    error = y - origin
+    assert torch.allclose(net.nodes["3"].bias.grad, -2.0 * error.mean(0), atol=1e-12)
+    square = 2.0 * float(error.square().sum()) / len(images)
+    assert float(energy.log_precision.grad) == pytest.approx((square - 3) / 2)
+    assert float(result.energy["3"]) == pytest.approx(square / 2 - 3 * math.log(2.0) / 2)
+
+
+@pytest.mark.parametrize("presynaptic", ["initial", "relaxed"])
+def test_the_energy_of_a_forward_update_is_that_of_the_first_answer(presynaptic):
+    """Whatever activities the weights learn through: under cross-entropy it is the loss."""
+    net = mlp(3).double()
+    images, labels = batch(net)
+    algo = Algorithm.parse("pc+f", T=4, lr_x=0.1, presynaptic=presynaptic, loss="cross_entropy")
+    result = algo.gradients(net, images, labels)
+    expected = nn.functional.cross_entropy(net(images), labels).detach()
+    assert float(result.energy["3"]) == pytest.approx(float(expected))
+
+
+def test_the_energy_under_free_relaxation_does_not_depend_on_what_weights_learn_through():
+    found = []
+    for presynaptic in ("initial", "relaxed"):
+        torch.manual_seed(0)
+        net = mlp(3).double()
+        options = {"presynaptic": presynaptic, "free_steps": 3, "loss": "cross_entropy"}
+        found.append(Algorithm.parse("pc+f", T=4, lr_x=0.1, **options).gradients(net, *batch(net)).energy["3"])
+    assert found[0] == pytest.approx(found[1])
+
+
+@pytest.mark.parametrize(("spec", "beta"), [("pc", 1.0), ("pc", 0.3), ("pc+nn", 0.4), ("pc+f+pn", 0.5), ("ipc", 0.3)])
+def test_the_precision_of_a_nudged_output_is_that_of_the_whole_error(spec, beta):
+    """Else it would find ``1 / (beta^2 variance)``."""
+    net = Chain(nn.Linear(4, 3)).double()
+    energy = net.energies["1"] = Gaussian(2.0, learnt=True).double()
+    images, y = torch.randn(5, 4).double(), torch.randn(5, 3).double()
+    error = y - net(images).detach()
+    optimizer = torch.optim.SGD(energy.parameters(), lr=1.0)
+    Algorithm.parse(spec, beta=beta, T=1).step(net, images, y, optimizer)
+    expected = (2.0 * error.square().sum() / 5 - 3) / 2
+    assert math.log(2.0) - energy.log_precision.item() == pytest.approx(float(expected))
+
+
+class Learnt(Energy):
+    """What ``Gaussian(learnt=True)`` is, by its value alone: nobody knows that it settles."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_precision = nn.Parameter(torch.zeros(()))
+
+    def value(self, x, mu):
+        own = self.log_precision
+        return (own.exp() * (x - mu).square()).flatten(1).sum(1) / 2 - own * x[0].numel() / 2
+
+
+@pytest.mark.parametrize("spec", ["bp", "fa", "dfa", "tp"])
+def test_errors_that_are_carried_to_a_node_are_none_of_its_energy(spec):
+    """A hidden node's own energy plays no part where nothing is inferred: its precision must not run away."""
+    energies = []
+    for own in (None, Learnt().double()):
+        torch.manual_seed(0)
+        net = mlp(3).double()
+        if own is not None:
+            net.energies["2"] = own
+        energies.append(Algorithm.parse(spec).gradients(net, *batch(net)).energy["2"])
+        assert own is None or own.log_precision.grad is None
+    assert energies[0] == pytest.approx(energies[1])
+    assert energies[0] > 0
+
+
 def test_the_energy_of_a_deep_node_is_that_of_its_error_and_not_of_rounding():
     """float32 against float64, 12 hops from the output, where deviations are 1e-12 of activities."""
     torch.manual_seed(3)

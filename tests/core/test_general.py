@@ -604,8 +604,15 @@ def test_inference_starts_where_it_is_told_and_changes_no_weight():
         ({"input": IN, "3": torch.ones(2, 3) > 0}, {}, ValueError, "torch.bool, but must be floats or whole numbers"),
         ({"input": IN, "1": torch.zeros(2, 4).long()}, {}, ValueError, "torch.int64, but must be floats$"),
         ({"3": torch.zeros(2, 3)}, {"free": {"input": IN.long()}}, ValueError, "'input' in free are torch.int64"),
-        ({"input": IN}, {"start": {"1": IN[:1]}}, ValueError, r"'1' in start have the shape \(1, 4\), the node"),
+        ({"input": IN}, {"start": {"1": IN[:, :1]}}, ValueError, r"'1' in start have the shape \(2, 1\), the node"),
+        ({"input": IN}, {"start": {"1": IN[:1]}}, ValueError, "'input' in clamp have 2 samples, and .*'1' in start 1"),
         ({"input": IN, "1": IN}, {"start": {"1": IN}}, ValueError, "'1' is clamped, so that its start means nothing"),
+        (
+            {"input": IN, "3": torch.zeros(3, 3)},
+            {},
+            ValueError,
+            "'input' in clamp have 2 samples, and .*'3' in clamp 3",
+        ),
         ({"input": IN, "3": IN[:, :3] + 1}, {"lr_x": 1e30}, ValueError, "choose a lower lr_x"),
     ],
 )

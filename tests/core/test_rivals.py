@@ -614,6 +614,21 @@ def test_feedback_alignment_of_an_mlp_by_hand():
     assert cosine(expected["nodes.1.0.weight"], backprop(net, images, target)["nodes.1.0.weight"]) < 0.9
 
 
+def test_feedback_alignment_leaves_norms_as_they_are():
+    """A norm over two dimensions has a scale of two, which is no matrix."""
+    torch.manual_seed(0)
+    a, norm, y = nn.Linear(6, 6), nn.LayerNorm((2, 3)), nn.Linear(6, 3)
+    nn.init.uniform_(norm.weight, 0.5, 2.0)
+    net = Chain(nn.Sequential(a, nn.Tanh()), nn.Sequential(nn.Unflatten(1, (2, 3)), norm, nn.Flatten(), y)).double()
+    images, target = torch.randn(5, 6).double(), torch.randn(5, 3).double()
+    Algorithm.parse("fa").gradients(net, images, target)
+    B = feedback.draw(0, "nodes.2.3.weight", (3, 6), torch.float64, images.device)
+    h = torch.tanh(a(images)).detach().requires_grad_()
+    z = norm(h.view(5, 2, 3)).flatten(1)
+    (carried,) = torch.autograd.grad(z, h, (y(z) - target).detach() @ B)
+    assert torch.allclose(a.bias.grad, (carried * (1 - h.square())).mean(0).detach(), atol=1e-12)
+
+
 def test_direct_feedback_alignment_of_an_mlp_by_hand():
     net, images, labels, target = case("chain")
     B = {str(i): feedback.draw(2, str(i), (6, 3), torch.float64, images.device) for i in range(1, 5)}

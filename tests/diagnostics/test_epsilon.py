@@ -15,6 +15,7 @@ def stepped(gradient: float, steps: int, kind=torch.optim.AdamW, **settings):
     """A node of one weight after so many steps along the same gradient, the optimiser, and the last step's length."""
     net = Chain(nn.Linear(1, 1, bias=False))
     (weight,) = net.parameters()
+    nn.init.zeros_(weight)  # beside which the smallest steps are not rounded
     optimizer = kind(net.parameters(), **{"lr": 1.0, **settings})
     before = weight.detach().clone()
     for _ in range(steps):

@@ -77,6 +77,19 @@ def test_it_is_what_a_training_step_would_have_got(name):
             assert torch.equal(update, expected[f"nodes.{v}.{weight}"])
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_weight_of_two_nodes_is_caught_once():
+    torch.manual_seed(0)
+    shared = nn.Linear(6, 6)
+    net = Chain(nn.Sequential(shared, nn.Tanh()), nn.Sequential(shared, nn.Tanh()), nn.Linear(6, 3)).double()
+    inputs, targets = batch(net)
+    algo = Algorithm.parse("pc", lr_x=0.1)
+    found = probe(algo, net, inputs, targets).updates
+    expected = gradients(algo, net, inputs, targets)["nodes.1.0.weight"]
+    assert torch.equal(found["1"][0], expected)
+    assert torch.equal(found["2"][0], expected)
+
+
 def test_ipc_is_the_limit_of_sgd_with_a_small_learning_rate():
     torch.manual_seed(0)
     net = mlp(3).double()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from deeppc import Algorithm, Chain
+from deeppc import Algorithm, Chain, Graph
 from deeppc.diagnostics.work import multiply_adds, step_cost
 from deeppc.models import build
 
@@ -19,6 +19,22 @@ def test_multiply_adds_by_hand():
     assert multiply_adds(net, torch.zeros(1, 3, 8, 8)) == {"1": 108 * 64, "2": 216 * 4, "3": 120}
     assert net.training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_multiply_adds_of_other_convolutions_by_hand():
+    net = Chain(
+        nn.Conv1d(2, 4, 3, padding=1),  # 2*3*4 at 8 places
+        nn.ConvTranspose1d(4, 6, 2, stride=2, groups=2),  # from 8 places, 4*3*2 from each
+        nn.Sequential(nn.Unflatten(2, (4, 2, 2)), nn.Conv3d(6, 1, 2), nn.Flatten()),  # 6*8 at 3x1x1
+    )
+    assert multiply_adds(net, torch.zeros(1, 2, 8)) == {"1": 24 * 8, "2": 24 * 8, "3": 48 * 3}
+
+
+def test_a_layer_of_two_nodes_counts_in_each_once():
+    shared = nn.Linear(4, 4)
+    b = nn.Sequential(shared, shared)
+    net = Graph({"a": (shared, "input"), "b": (b, "a"), "y": (nn.Linear(4, 3), ["b"])})
+    assert multiply_adds(net, torch.zeros(1, 4)) == {"a": 16, "b": 32, "y": 12}
 
 
 def test_the_hooks_go_even_after_an_error():

@@ -227,6 +227,14 @@ def test_a_loader_alone_keeps_the_last_epoch_and_says_so() -> None:
     assert any(isinstance(e, Note) and "the last epoch is kept" in e.text for e in events)
 
 
+@pytest.mark.parametrize("patience", [None, 1])
+def test_patience_without_a_best_epoch_is_idle_and_said_so(patience: int | None) -> None:
+    events: list[Event] = []
+    result = fit((X, CLASSES), "bp", callbacks=[events.append], epochs=3, select="last", patience=patience)
+    said = [e.text for e in events if isinstance(e, Note) and "patience changes nothing" in e.text]
+    assert (result.selected_epoch, len(said)) == (3, 0 if patience is None else 1)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

@@ -130,15 +130,29 @@ class Batch:
         return self.state.batch if self.workers is None else self.workers.samples
 
     def learn(
-        self, v: str, eps: Tensor, prediction: Prediction | None = None, *, parents: Sequence[str] = (), pi: float = 1.0
+        self,
+        v: str,
+        eps: Tensor,
+        prediction: Prediction | None = None,
+        *,
+        parents: Sequence[str] = (),
+        pi: float = 1.0,
+        mu: Tensor | None = None,
+        carried: bool = False,
     ) -> list[Tensor | None]:
         """Add the gradient of ``pi E_v``, mean over the batch, by the weights of ``v`` to their ``.grad``.
 
-        The error is pulled back through ``prediction`` (None: that of the present state). Returns ``J^T eps`` for each
-        of ``parents``.
+        The error is pulled back through ``prediction`` (None: that of the present state). ``mu`` is what it is the
+        error of, if that is another. ``carried``: it was carried to ``v``, as by backprop, and is not of its energy.
+        Returns ``J^T eps`` for each of ``parents``.
         """
-        own = () if self.state.at_rest(v) else [p for p in self.state.energy[v].parameters() if p.requires_grad and pi]
-        self.energy[v], learnt = self._energy(v, eps, prediction, own)
+        own: list[nn.Parameter] = []
+        learnt: Sequence[Tensor | None] = ()
+        if carried or self.state.at_rest(v):  # as backprop leaves it
+            self.energy[v] = self._half_square(v, eps)
+        else:
+            own = [p for p in self.state.energy[v].parameters() if p.requires_grad and pi]
+            self.energy[v], learnt = self._energy(v, eps, prediction, mu, own)
         weights = self.parameters[v] if pi else ()
         if pi:
             self._taught.add(v)
@@ -181,24 +195,34 @@ class Batch:
         loss = (each if self.sample_weights is None else each * self.sample_weights).sum() / self.samples
         return Result(logits, energy, self.state.work, loss)
 
+    def _half_square(self, v: str, eps: Tensor) -> Tensor:
+        return half_square(eps) * self.state.unit(v) ** 2 / self.samples
+
     def _energy(
-        self, v: str, eps: Tensor, prediction: Prediction | None, own: Sequence[nn.Parameter]
+        self, v: str, eps: Tensor, prediction: Prediction | None, mu: Tensor | None, own: Sequence[nn.Parameter]
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """The energy that ``v`` learns from, mean over the batch, and its gradient (a sum) by ``own`` parameters."""
+        """The energy that ``v`` learns from, mean over the batch, and its gradient (a sum) by ``own`` parameters.
+
+        These learn from the target as it was given, not nudged: a precision is that of the whole error.
+        """
         state, energy = self.state, self.state.energy[v]
-        if energy.plain or state.at_rest(v):  # at rest, as backprop leaves it: the error is one that was carried here
-            return half_square(eps) * state.unit(v) ** 2 / self.samples, ()
-        if energy.canonical and v not in self._clamped:  # of the error alone; the state may be another than its own
+        if energy.plain:
+            return self._half_square(v, eps), ()
+        if energy.canonical and type(energy).respond is Energy.respond:  # of the error alone, whatever state it is of
             x = (eps * state.unit(v) / energy.weigh(torch.ones_like(eps))).detach()
             mu = torch.zeros_like(x)
         else:
             x = self._clamped[v] if v in self._clamped else state.value(v)
-            mu = reuse.widened((prediction or state.predict(v)).mu.detach())
-        with torch.set_grad_enabled(bool(own)):
-            each = energy.value(x, mu)
-            total = (each if self.sample_weights is None else each * self.sample_weights).sum()
-        learnt = torch.autograd.grad(total, list(own), allow_unused=True) if own else ()
-        return each.detach().sum() / self.samples, learnt
+            mu = reuse.widened((prediction or state.predict(v)).mu.detach() if mu is None else mu)
+        each = energy.value(x, mu).detach().sum() / self.samples
+        if not own:
+            return each, ()
+        if v in self._clamped:
+            x = x + (self.targets[v] - self._clamped[v])
+        with torch.enable_grad():
+            values = energy.value(x, mu)
+            total = (values if self.sample_weights is None else values * self.sample_weights).sum()
+        return each, torch.autograd.grad(total, list(own), allow_unused=True)
 
     def _device(self) -> torch.device:
         return next(iter(self.inputs.values())).device

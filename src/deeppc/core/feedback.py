@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -37,7 +37,9 @@ def carried(net: Graph, seed: int) -> Iterator[None]:
     multiplied by each other). A matrix is a parameter of two dimensions or more: of linear layers, of convolutions.
     Norms and biases stay as they are. Raises ``ValueError`` where matrices are read as copies.
     """
-    matrices = {w.untyped_storage().data_ptr(): (name, w) for name, w in net.named_parameters() if w.dim() > 1}
+    norms = {w for m in net.modules() if isinstance(m, nn.LayerNorm | nn.RMSNorm) for w in m.parameters()}
+    named = [(name, w) for name, w in net.named_parameters() if w.dim() > 1 and w not in norms]
+    matrices = {w.untyped_storage().data_ptr(): (name, w) for name, w in named}
     devices = {w.device.type for _, w in matrices.values()}
     if any(map(torch.is_autocast_enabled, devices)) or any(map(is_parametrized, net.modules())):
         raise ValueError("feedback cannot take the place of weights that autocast or a parametrization copies: use pc")

@@ -170,6 +170,7 @@ def _check(
     if torch.is_inference_mode_enabled():
         raise ValueError("inference mode keeps no gradients, by which activities descend: leave torch.inference_mode()")
     clamped = {v: x for v, (x, _) in held.items()}
+    samples: dict[int, str] = {}
     for what, table, known in (
         ("clamp", clamped, [*net.inputs, *net.nodes]),
         ("free", free, net.inputs),
@@ -189,6 +190,10 @@ def _check(
                 raise ValueError(f"{name} must be finite, but contain NaN or infinity: check the data")
             if what == "start" and v in held and held[v][1] is None:
                 raise ValueError(f"{v!r} is clamped, so that its start means nothing: leave it out of one of the two")
+            samples[len(x)] = name
+    if len(samples) > 1:
+        (m, first), (n, second), *_ = samples.items()
+        raise ValueError(f"{first} have {m} samples, and {second} {n}: expected as many of each")
     for v in net.inputs:
         if (v in held and held[v][1] is None) == (v in free):
             raise ValueError(

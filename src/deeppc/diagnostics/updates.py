@@ -84,7 +84,7 @@ def probe(algorithm: Algorithm, net: Graph, inputs: Tensor, targets: Tensor) -> 
             )
 
     with untouched(net, inputs.device):
-        catcher = _Catcher(weight for weights in parameters.values() for weight in weights)
+        catcher = _Catcher(dict.fromkeys(weight for weights in parameters.values() for weight in weights))
         out = algorithm.step(net, inputs, targets, catcher, observe=observe)
     return Updates(
         updates={v: [catcher.caught.get(weight) for weight in weights] for v, weights in parameters.items()},

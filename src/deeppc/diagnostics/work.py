@@ -8,8 +8,12 @@ from torch import Tensor, nn
 
 from deeppc.core.arguments import checked
 from deeppc.core.graph import Graph
+from deeppc.core.inputs import by_name
 from deeppc.core.state import Work
 from deeppc.diagnostics.contexts import evaluating
+
+TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED
 
 
 @checked
@@ -21,18 +25,19 @@ def multiply_adds(net: Graph, sample: Tensor) -> dict[str, int]:
     if sample.dim() == 0 or not len(sample):
         raise ValueError(f"sample has the shape {tuple(sample.shape)}: expected a batch of one, (1, ...)")
     counts = dict.fromkeys(net.nodes, 0)
-    handles = []
-    for v, module in net.nodes.items():
+    values = by_name(sample, net.inputs, "inputs")
 
-        def count(layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor, v: str = v) -> None:
-            assert isinstance(layer.weight, Tensor)
-            counts[v] += layer.weight.numel() * (out[0].numel() // layer.weight.shape[0])  # times its positions
+    def count(layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
+        assert isinstance(layer.weight, Tensor)
+        ends = inputs[0] if isinstance(layer, TRANSPOSED) else out
+        counts[v] += layer.weight.numel() * (ends[0].numel() // layer.weight.shape[0])  # times its positions
 
-        layers = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
-        handles += [layer.register_forward_hook(count) for layer in layers]
+    layers = [layer for layer in net.modules() if isinstance(layer, (nn.Linear, *CONVOLUTIONS))]
+    handles = [layer.register_forward_hook(count) for layer in layers]
     try:
         with evaluating(net):
-            net(sample)
+            for v, module in net.nodes.items():  # node by node: some may share a layer
+                values[v] = module(*(values[p] for p in net.parents[v]))
     finally:
         for handle in handles:
             handle.remove()

@@ -158,6 +158,8 @@ def fit(
     if select == "validation" and sources.validation is None:
         select = "last"
         notes += [Note("A DataLoader cannot be divided, and there is no validation part: the last epoch is kept.")]
+    if select == "last" and patience is not None:
+        notes += [Note(f"{spoken('patience')} changes nothing here, since the last epoch is kept, not the best.")]
     table = (
         {"epochs": epochs, "schedule_epochs": schedule_epochs, "patience": patience, **settings}
         if settings is not None

@@ -54,7 +54,7 @@ def sweep(batch: Batch, last: int | None = None) -> None:
         if v not in delta:
             continue
         parents = [p for p in net.hidden_parents(v) if net.arrival[p] < (last or math.inf)]
-        pulls = batch.learn(v, delta.pop(v), prediction, parents=parents)
+        pulls = batch.learn(v, delta.pop(v), prediction, parents=parents, carried=v not in net.outputs)
         for p in reversed(parents):
             pull = pulls.pop()  # so that it is freed with its last user
             if pull is not None:

@@ -43,4 +43,4 @@ class DFA(FA):
             elif batch.parameters[v]:
                 shape = math.prod(mu0.shape[1:]), error.shape[1]
                 delta = error @ draw(self.feedback_seed, v, shape, error.dtype, error.device).T
-                batch.learn(v, delta.view_as(mu0), prediction)
+                batch.learn(v, delta.view_as(mu0), prediction, carried=True)

@@ -172,15 +172,18 @@ class PC(Inferring):
 
         relaxed = state.d
         origin: dict[str, Tensor] = {}
+        mus: Mapping[str, Tensor] = state.mu0
         if self.free_steps:
             state.move_all({v: d.clone() for v, d in relaxed.items()})  # what moves now are copies
             relax(self.free_descent(state), self.free_steps)
             origin = state.d
             if self.presynaptic == "initial":
                 _forward_update(batch, forward, relaxed, origin)
+            else:
+                mus = {v: state.predict(v).mu.detach() for v in net.outputs}
             state.move_all(relaxed)
         if self.presynaptic == "relaxed":
-            _forward_update(batch, forward, relaxed, origin)
+            _forward_update(batch, forward, relaxed, origin, mus)
         standard_rule(batch, [v for v in net.nodes if v not in forward])
 
 
@@ -195,12 +198,20 @@ def standard_rule(batch: Batch, nodes: Iterable[str]) -> None:
 
 
 def _forward_update(
-    batch: Batch, nodes: Iterable[str], relaxed: Mapping[str, Tensor], origin: Mapping[str, Tensor]
+    batch: Batch,
+    nodes: Iterable[str],
+    relaxed: Mapping[str, Tensor],
+    origin: Mapping[str, Tensor],
+    mus: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Learn from how far nodes moved, from the deviations ``origin`` to ``relaxed``, through the present state."""
+    """Learn from how far nodes moved, from the deviations ``origin`` to ``relaxed``, through the present state.
+
+    ``mus`` are the predictions of outputs where they moved from. None: they are those of the present state.
+    """
+    mus = mus or {}
     for v in nodes:
         prediction = batch.state.predict(v, moving_statistics=True)
         if v in origin:
-            batch.learn(v, batch.state.energy[v].weigh(relaxed.get(v, 0) - origin[v]), prediction)
+            batch.learn(v, batch.state.energy[v].weigh(relaxed.get(v, 0) - origin[v]), prediction, mu=mus.get(v))
         elif batch.state.moved(v):
-            batch.learn(v, batch.state.error_from_start(v), prediction)
+            batch.learn(v, batch.state.error_from_start(v), prediction, mu=mus.get(v))

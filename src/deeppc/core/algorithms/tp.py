@@ -61,7 +61,7 @@ class TP(Algorithm):
                 for p, pull in zip(parents, change, strict=True):
                     if pull is not None:
                         delta[p] = delta[p] + pull if p in delta else pull
-            batch.learn(v, delta.pop(v), prediction)
+            batch.learn(v, delta.pop(v), prediction, carried=v not in net.outputs)
             state.predictions.pop(v, None)  # of a node without weights: its graph has served
 
     def _inverted(self, state: State, v: str, delta: Tensor, prediction: Prediction) -> list[Tensor | None]:
