@@ -142,6 +142,8 @@ def test_an_outputs_precision_learns_from_what_the_weights_learn_from(presynapti
     square = 2.0 * float(error.square().sum()) / len(images)
     assert float(energy.log_precision.grad) == pytest.approx((square - 3) / 2)
     assert float(result.energy["3"]) == pytest.approx(square / 2 - 3 * math.log(2.0) / 2)
+    counts = algo.gradients(mlp(3).double(), images, labels).work.predictions
+    assert result.work.predictions == counts  # no more than for half the squared error
 
 
 @pytest.mark.parametrize("presynaptic", ["initial", "relaxed"])
@@ -176,6 +178,46 @@ def test_the_precision_of_a_nudged_output_is_that_of_the_whole_error(spec, beta)
     Algorithm.parse(spec, beta=beta, T=1).step(net, images, y, optimizer)
     expected = (2.0 * error.square().sum() / 5 - 3) / 2
     assert math.log(2.0) - energy.log_precision.item() == pytest.approx(float(expected))
+
+
+def test_sample_weights_weigh_what_a_precision_learns():
+    torch.manual_seed(0)
+    net = Chain(nn.Linear(4, 3)).double()
+    energy = net.energies["1"] = Gaussian(2.0, learnt=True).double()
+    images, y, weights = torch.randn(5, 4).double(), torch.randn(5, 3).double(), torch.rand(5).double()
+    Algorithm.parse("pc").gradients(net, images, y, sample_weights=weights)
+    each = (2.0 * (y - net(images).detach()).square().sum(1) - 3) / 2
+    assert float(energy.log_precision.grad) == pytest.approx(float((weights * each).sum() / 5))
+
+
+class Full(Energy):
+    """A whole matrix of precisions: the message of an error is more than a product of its entries."""
+
+    canonical = settles = True
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor([[1.5, 0.0, 0.0], [-0.5, 1.0, 0.0], [0.0, -1.0, 2.0]]))
+
+    def weigh(self, eps):
+        return eps @ (self.factor @ self.factor.T)
+
+    def value(self, x, mu):
+        return (self.weigh(x - mu) * (x - mu)).sum(1) / 2
+
+
+@pytest.mark.parametrize(("spec", "options"), [("bp", {}), ("pc", {}), ("pc+f", {"presynaptic": "relaxed"})])
+def test_an_output_may_have_a_matrix_of_precisions(spec, options):
+    torch.manual_seed(0)
+    net = Chain(nn.Linear(4, 3)).double()
+    energy = net.energies["1"] = Full().double()
+    images, y = torch.randn(5, 4).double(), torch.randn(5, 3).double()
+    result = Algorithm.parse(spec, **options).gradients(net, images, y)
+    mine, energy.factor.grad = energy.factor.grad, None
+    loss = energy.value(y, net(images).detach()).mean()
+    loss.backward()
+    assert float(result.energy["1"]) == pytest.approx(loss.item())
+    assert torch.allclose(mine, energy.factor.grad, atol=1e-12)
 
 
 class Learnt(Energy):

@@ -604,8 +604,7 @@ def test_inference_starts_where_it_is_told_and_changes_no_weight():
         ({"input": IN, "3": torch.ones(2, 3) > 0}, {}, ValueError, "torch.bool, but must be floats or whole numbers"),
         ({"input": IN, "1": torch.zeros(2, 4).long()}, {}, ValueError, "torch.int64, but must be floats$"),
         ({"3": torch.zeros(2, 3)}, {"free": {"input": IN.long()}}, ValueError, "'input' in free are torch.int64"),
-        ({"input": IN}, {"start": {"1": IN[:, :1]}}, ValueError, r"'1' in start have the shape \(2, 1\), the node"),
-        ({"input": IN}, {"start": {"1": IN[:1]}}, ValueError, "'input' in clamp have 2 samples, and .*'1' in start 1"),
+        ({"input": IN}, {"start": {"1": IN[:1]}}, ValueError, r"'1' in start have the shape \(1, 4\), the node"),
         ({"input": IN, "1": IN}, {"start": {"1": IN}}, ValueError, "'1' is clamped, so that its start means nothing"),
         (
             {"input": IN, "3": torch.zeros(3, 3)},
@@ -619,6 +618,26 @@ def test_inference_starts_where_it_is_told_and_changes_no_weight():
 def test_what_cannot_be_inferred_is_said(clamp, more, error, message):
     with pytest.raises(error, match=message):
         deeppc.infer(chain(), clamp, **more)
+
+
+class Turned(nn.Module):
+    """Positions first, as transformers may have them, and then their mean."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.layer, self.first = nn.Linear(3, 3), first
+
+    def forward(self, x):
+        return self.layer(x.transpose(0, 1) if self.first else x.mean(0))
+
+
+def test_activities_may_be_given_back_whatever_their_layout():
+    net = Graph({"a": (Turned(True), "input"), "y": (Turned(False), "a")})
+    inputs = {"input": torch.randn(2, 5, 3)}
+    activities = deeppc.infer(net, inputs, steps=1).activities
+    assert activities["a"].shape == (5, 2, 3)
+    again = deeppc.infer(net, inputs, start={"a": activities["a"]}, steps=0)
+    assert torch.allclose(again.activities["a"], activities["a"])
 
 
 def test_classes_with_weights_are_not_clamped_in_part():

@@ -614,10 +614,11 @@ def test_feedback_alignment_of_an_mlp_by_hand():
     assert cosine(expected["nodes.1.0.weight"], backprop(net, images, target)["nodes.1.0.weight"]) < 0.9
 
 
-def test_feedback_alignment_leaves_norms_as_they_are():
+@pytest.mark.parametrize("norm", [nn.LayerNorm((2, 3)), nn.RMSNorm((2, 3))])
+def test_feedback_alignment_leaves_norms_as_they_are(norm):
     """A norm over two dimensions has a scale of two, which is no matrix."""
     torch.manual_seed(0)
-    a, norm, y = nn.Linear(6, 6), nn.LayerNorm((2, 3)), nn.Linear(6, 3)
+    a, y = nn.Linear(6, 6), nn.Linear(6, 3)
     nn.init.uniform_(norm.weight, 0.5, 2.0)
     net = Chain(nn.Sequential(a, nn.Tanh()), nn.Sequential(nn.Unflatten(1, (2, 3)), norm, nn.Flatten(), y)).double()
     images, target = torch.randn(5, 6).double(), torch.randn(5, 3).double()

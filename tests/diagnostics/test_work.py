@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from deeppc import Algorithm, Chain, Graph
+from deeppc import Algorithm, Chain, Graph, Sum
 from deeppc.diagnostics.work import multiply_adds, step_cost
 from deeppc.models import build
 
@@ -28,6 +28,25 @@ def test_multiply_adds_of_other_convolutions_by_hand():
         nn.Sequential(nn.Unflatten(2, (4, 2, 2)), nn.Conv3d(6, 1, 2), nn.Flatten()),  # 6*8 at 3x1x1
     )
     assert multiply_adds(net, torch.zeros(1, 2, 8)) == {"1": 24 * 8, "2": 24 * 8, "3": 48 * 3}
+
+
+class ByName(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose1d(2, 3, 2, stride=2)
+
+    def forward(self, x):
+        return self.up(input=x)
+
+
+def test_multiply_adds_of_what_is_called_by_name_and_of_several_inputs():
+    net = Graph({"up": (ByName(), "a"), "y": (Sum(nn.Flatten(), nn.Linear(48, 5)), ["up", "b"])}, inputs=("a", "b"))
+    sample = {"a": torch.zeros(1, 2, 8), "b": torch.zeros(1, 3, 16)}
+    expected = {"up": 2 * 3 * 2 * 8, "y": 48 * 5}
+    assert multiply_adds(net, sample) == multiply_adds(net, tuple(sample.values())) == expected
+    for wrong, error in ((torch.zeros(1, 2, 8), ValueError), ({"a": 1, "b": 2}, TypeError)):
+        with pytest.raises(error, match="sample"):
+            multiply_adds(net, wrong)
 
 
 def test_a_layer_of_two_nodes_counts_in_each_once():

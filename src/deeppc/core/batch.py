@@ -142,13 +142,13 @@ class Batch:
     ) -> list[Tensor | None]:
         """Add the gradient of ``pi E_v``, mean over the batch, by the weights of ``v`` to their ``.grad``.
 
-        The error is pulled back through ``prediction`` (None: that of the present state). ``mu`` is what it is the
-        error of, if that is another. ``carried``: it was carried to ``v``, as by backprop, and is not of its energy.
-        Returns ``J^T eps`` for each of ``parents``.
+        The error is pulled back through ``prediction`` (None: that of the present state). ``mu``: the prediction that
+        ``eps`` was measured from, if it is not ``prediction.mu``. ``carried``: it was not measured, but came down from
+        the outputs, as by backprop. Returns ``J^T eps`` for each of ``parents``.
         """
         own: list[nn.Parameter] = []
         learnt: Sequence[Tensor | None] = ()
-        if carried or self.state.at_rest(v):  # as backprop leaves it
+        if carried:
             self.energy[v] = self._half_square(v, eps)
         else:
             own = [p for p in self.state.energy[v].parameters() if p.requires_grad and pi]
@@ -208,7 +208,7 @@ class Batch:
         state, energy = self.state, self.state.energy[v]
         if energy.plain:
             return self._half_square(v, eps), ()
-        if energy.canonical and type(energy).respond is Energy.respond:  # of the error alone, whatever state it is of
+        if energy.canonical and v not in self._clamped:  # of the error alone; the state may be another than its own
             x = (eps * state.unit(v) / energy.weigh(torch.ones_like(eps))).detach()
             mu = torch.zeros_like(x)
         else:

@@ -54,7 +54,7 @@ class Energy(nn.Module):
         return mu
 
     def weigh(self, eps: Tensor) -> Tensor:
-        """Return the message of the error ``x - respond(mu)``: itself, but for precisions."""
+        """Return the message of the error ``x - respond(mu)``: itself, but for precisions, each by its own."""
         return eps
 
     def _gradient(self, x: Tensor, mu: Tensor, by: int) -> Tensor:

@@ -190,7 +190,8 @@ def _check(
                 raise ValueError(f"{name} must be finite, but contain NaN or infinity: check the data")
             if what == "start" and v in held and held[v][1] is None:
                 raise ValueError(f"{v!r} is clamped, so that its start means nothing: leave it out of one of the two")
-            samples[len(x)] = name
+            if v in net.inputs or v in net.outputs:
+                samples[len(x)] = name
     if len(samples) > 1:
         (m, first), (n, second), *_ = samples.items()
         raise ValueError(f"{first} have {m} samples, and {second} {n}: expected as many of each")

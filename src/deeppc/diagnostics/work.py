@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
 from deeppc.core.arguments import checked
 from deeppc.core.graph import Graph
-from deeppc.core.inputs import by_name
+from deeppc.core.inputs import by_name, require_tensor
 from deeppc.core.state import Work
 from deeppc.diagnostics.contexts import evaluating
 
@@ -17,23 +18,25 @@ CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED
 
 
 @checked
-def multiply_adds(net: Graph, sample: Tensor) -> dict[str, int]:
+def multiply_adds(net: Graph, sample: Any) -> dict[str, int]:
     """Count the multiply-adds of predicting each node once for one sample, by its convolutions and linear layers.
 
-    sample (1, ...). The network is left as it was.
+    sample (1, ...); for several inputs a dict by name, or a tuple. The network is left as it was.
     """
-    if sample.dim() == 0 or not len(sample):
-        raise ValueError(f"sample has the shape {tuple(sample.shape)}: expected a batch of one, (1, ...)")
+    values = by_name(sample, net.inputs, "sample")
+    for x in values.values():
+        require_tensor("sample", x)
+        if x.dim() == 0 or not len(x):
+            raise ValueError(f"sample has the shape {tuple(x.shape)}: expected a batch of one, (1, ...)")
     counts = dict.fromkeys(net.nodes, 0)
-    values = by_name(sample, net.inputs, "inputs")
 
-    def count(layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
+    def count(layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor], out: Tensor) -> None:
         assert isinstance(layer.weight, Tensor)
-        ends = inputs[0] if isinstance(layer, TRANSPOSED) else out
+        ends = (*inputs, *named.values())[0] if isinstance(layer, TRANSPOSED) else out
         counts[v] += layer.weight.numel() * (ends[0].numel() // layer.weight.shape[0])  # times its positions
 
     layers = [layer for layer in net.modules() if isinstance(layer, (nn.Linear, *CONVOLUTIONS))]
-    handles = [layer.register_forward_hook(count) for layer in layers]
+    handles = [layer.register_forward_hook(count, with_kwargs=True) for layer in layers]
     try:
         with evaluating(net):
             for v, module in net.nodes.items():  # node by node: some may share a layer

@@ -155,10 +155,10 @@ class Algorithm(ABC):
         """Add this batch's weight gradients (mean over the batch) to ``.grad``. Not for ipc, which moves weights.
 
         ``targets`` are class indices (batch,), or floats of the output's shape. A network with several inputs or
-        outputs takes dicts by name, or tuples. ``sample_weights`` (batch,) multiply what weights learn from each sample;
-        what BatchNorm carries from one to another is not weighed. Nodes that no energy reached get no gradient, and an
-        ``UntaughtWarning`` names them. ``observe(t, state)`` is called before each inference step and after the last
-        (never for bp); tensors of the state change in place later, so it clones what it keeps.
+        outputs takes dicts by name, or tuples. ``sample_weights`` (batch,) multiply what weights learn from each
+        sample; BatchNorm's batch statistics, and gradients through them, are not weighted. Nodes that no energy reached
+        get no gradient, and an ``UntaughtWarning`` names them. ``observe(t, state)`` is called before each inference
+        step and after the last (never for bp); tensors of the state change in place later, so it clones what it keeps.
         """
         if self.updates_weights:
             raise ValueError(f"{self.family} changes weights at every step: call step(net, inputs, targets, optimizer)")

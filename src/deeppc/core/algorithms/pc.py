@@ -176,15 +176,21 @@ class PC(Inferring):
         if self.free_steps:
             state.move_all({v: d.clone() for v, d in relaxed.items()})  # what moves now are copies
             relax(self.free_descent(state), self.free_steps)
-            origin = state.d
+            origin, mus = state.d, _settled(state)
             if self.presynaptic == "initial":
-                _forward_update(batch, forward, relaxed, origin)
-            else:
-                mus = {v: state.predict(v).mu.detach() for v in net.outputs}
+                _forward_update(batch, forward, relaxed, origin, mus)
             state.move_all(relaxed)
         if self.presynaptic == "relaxed":
             _forward_update(batch, forward, relaxed, origin, mus)
         standard_rule(batch, [v for v in net.nodes if v not in forward])
+
+
+def _settled(state: State) -> dict[str, Tensor]:
+    """What outputs settled in, as predictions: of squared errors the activities themselves."""
+    from deeppc.core.energies import Energy
+
+    plain = {v for v in state.net.outputs if type(state.energy[v]).respond is Energy.respond}
+    return {v: state.value(v) if v in plain else state.predict(v).mu.detach() for v in state.net.outputs}
 
 
 def standard_rule(batch: Batch, nodes: Iterable[str]) -> None:
@@ -202,13 +208,12 @@ def _forward_update(
     nodes: Iterable[str],
     relaxed: Mapping[str, Tensor],
     origin: Mapping[str, Tensor],
-    mus: Mapping[str, Tensor] | None = None,
+    mus: Mapping[str, Tensor],
 ) -> None:
     """Learn from how far nodes moved, from the deviations ``origin`` to ``relaxed``, through the present state.
 
-    ``mus`` are the predictions of outputs where they moved from. None: they are those of the present state.
+    ``mus`` are the predictions that outputs moved from.
     """
-    mus = mus or {}
     for v in nodes:
         prediction = batch.state.predict(v, moving_statistics=True)
         if v in origin:
