@@ -54,7 +54,10 @@ class Energy(nn.Module):
         return mu
 
     def weigh(self, eps: Tensor) -> Tensor:
-        """Return the message of the error ``x - respond(mu)``: itself, but for precisions, each by its own."""
+        """Return the message of the error ``x - respond(mu)``: itself, but for precisions.
+
+        Of a hidden node's error it is a product by elements.
+        """
         return eps
 
     def _gradient(self, x: Tensor, mu: Tensor, by: int) -> Tensor:

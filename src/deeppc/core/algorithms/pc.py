@@ -189,8 +189,8 @@ def _settled(state: State) -> dict[str, Tensor]:
     """What outputs settled in, as predictions: of squared errors the activities themselves."""
     from deeppc.core.energies import Energy
 
-    plain = {v for v in state.net.outputs if type(state.energy[v]).respond is Energy.respond}
-    return {v: state.value(v) if v in plain else state.predict(v).mu.detach() for v in state.net.outputs}
+    direct = {v for v in state.net.outputs if type(state.energy[v]).respond is Energy.respond}
+    return {v: state.value(v) if v in direct else state.predict(v).mu.detach() for v in state.net.outputs}
 
 
 def standard_rule(batch: Batch, nodes: Iterable[str]) -> None:
